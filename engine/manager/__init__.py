@@ -1,0 +1,1 @@
+"""The manager: decides what happens next. Pure: no clock, no database, no network."""
