@@ -29,29 +29,63 @@ class TaskConfig:
     batch_size: int = _setting(8, "prompts a step", low=1, high=512)
     group_size: int = _setting(8, "trajectories of each prompt", low=2, high=128)
     max_steps: int = _setting(40, "policy updates until the task ends", low=1, high=100_000)
-    max_prompt_length: int = _setting(512, "tokens of a prompt, chat template included", low=1, high=32_768)
-    max_completion_length: int = _setting(64, "tokens generated at most a trajectory", low=1, high=32_768)
-    overlong_policy: str = _setting("skip", "prompts longer than max_prompt_length: skip them, or fail the task", choices=("skip", "fail"))
+    max_prompt_length: int = _setting(
+        512, "tokens of a prompt, chat template included", low=1, high=32_768
+    )
+    max_completion_length: int = _setting(
+        64, "tokens generated at most a trajectory", low=1, high=32_768
+    )
+    overlong_policy: str = _setting(
+        "skip",
+        "prompts longer than max_prompt_length: skip them, or fail the task",
+        choices=("skip", "fail"),
+    )
     temperature: float = _setting(1.0, "sampling temperature", above=0.0, high=5.0)
     top_p: float = _setting(1.0, "must be 1 for training", low=0.0, high=1.0)
     top_k: int = _setting(0, "must be 0 (off) for training", low=0, high=1_000_000)
     learning_rate: float = _setting(1e-4, "AdamW step size", above=0.0, high=1.0)
-    lr_scheduler_type: str = _setting("constant", "learning rate over steps, after warm-up", choices=("constant", "linear", "cosine"))
+    lr_scheduler_type: str = _setting(
+        "constant",
+        "learning rate over steps, after warm-up",
+        choices=("constant", "linear", "cosine"),
+    )
     warmup_steps: int = _setting(0, "steps of linear warm-up", low=0, high=100_000)
     weight_decay: float = _setting(0.0, "AdamW decoupled weight decay", low=0.0, high=10.0)
-    max_grad_norm: float = _setting(1.0, "gradient norm above which it is scaled down", above=0.0, high=1e6)
-    loss_type: str = _setting("dapo", "dapo: mean over all tokens; grpo: mean over sequences; dr_grpo: sum over max_completion_length", choices=("grpo", "dr_grpo", "dapo"))
+    max_grad_norm: float = _setting(
+        1.0, "gradient norm above which it is scaled down", above=0.0, high=1e6
+    )
+    loss_type: str = _setting(
+        "dapo",
+        "dapo: mean over all tokens; grpo: mean over sequences; dr_grpo: sum over max_completion_length",
+        choices=("grpo", "dr_grpo", "dapo"),
+    )
     epsilon: float = _setting(0.2, "ratio is clipped below 1 - epsilon", above=0.0, high=1.0)
-    epsilon_high: float = _setting(0.2, "ratio is clipped above 1 + epsilon_high", above=0.0, high=10.0)
-    beta: float = _setting(0.0, "weight of the KL to the base model in the loss; 0 skips it", low=0.0, high=10.0)
-    scale_rewards: str = _setting("group", "divide advantages by the standard deviation of the group, of the batch, or not", choices=("group", "batch", "none"))
+    epsilon_high: float = _setting(
+        0.2, "ratio is clipped above 1 + epsilon_high", above=0.0, high=10.0
+    )
+    beta: float = _setting(
+        0.0, "weight of the KL to the base model in the loss; 0 skips it", low=0.0, high=10.0
+    )
+    scale_rewards: str = _setting(
+        "group",
+        "divide advantages by the standard deviation of the group, of the batch, or not",
+        choices=("group", "batch", "none"),
+    )
     lora_rank: int = _setting(16, "rank of the adapter", low=1, high=512)
-    lora_alpha: float = _setting(32.0, "adapter scale is lora_alpha / lora_rank", above=0.0, high=4096.0)
-    target_modules: tuple[str, ...] = _setting(LINEAR_MODULES, "linear layers that get an adapter", choices=LINEAR_MODULES)
+    lora_alpha: float = _setting(
+        32.0, "adapter scale is lora_alpha / lora_rank", above=0.0, high=4096.0
+    )
+    target_modules: tuple[str, ...] = _setting(
+        LINEAR_MODULES, "linear layers that get an adapter", choices=LINEAR_MODULES
+    )
     max_staleness: int = _setting(0, "0: strictly on-policy (the only value so far)", low=0, high=0)
-    checkpoint_interval: int = _setting(10, "every so many versions one is kept for good; 0: only the last", low=0, high=100_000)
+    checkpoint_interval: int = _setting(
+        10, "every so many versions one is kept for good; 0: only the last", low=0, high=100_000
+    )
     keep_last: int = _setting(2, "most recent versions kept", low=1, high=100)
-    seed: int = _setting(0, "of prompt order, sampling and adapter initialisation", low=0, high=2**31 - 1)
+    seed: int = _setting(
+        0, "of prompt order, sampling and adapter initialisation", low=0, high=2**31 - 1
+    )
 
     def to_json(self) -> dict[str, Any]:
         """A mapping that `parse_config` reads back to an equal TaskConfig."""
@@ -204,5 +238,7 @@ def _modules(value: Any) -> tuple[str, ...]:
         raise ValueError("Must be a list of layer names, or all-linear.")
     wrong = [str(n) for n in names if n not in LINEAR_MODULES]
     if wrong:
-        raise ValueError(f"Unknown layers {', '.join(wrong)}; there are {', '.join(LINEAR_MODULES)}.")
+        raise ValueError(
+            f"Unknown layers {', '.join(wrong)}; there are {', '.join(LINEAR_MODULES)}."
+        )
     return tuple(n for n in LINEAR_MODULES if n in names)

@@ -39,7 +39,9 @@ class GroupView:
     errors: int = 0  # attempts that ended in an engine error (not those that were lost)
     last_error: str = ""
     dispatched_at: float = 0.0
-    whereabouts: tuple[Whereabouts, ...] = ()  # of a dispatched group; empty: Redis knows nothing of it
+    whereabouts: tuple[
+        Whereabouts, ...
+    ] = ()  # of a dispatched group; empty: Redis knows nothing of it
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class DispatchGroup:
 
 @dataclass(frozen=True)
 class DispatchTraining:
-    """Send the step to `training.<base_model>` under `fence`; ready (or training, lost) → training."""
+    """Send the step to `training.<base_model>` under `fence`; ready (or lost in training) → training."""
 
     task: str
     step: int
@@ -156,7 +158,9 @@ class Explain:
     """What the task is doing or waiting for, for people. Only sent when something changed."""
 
     task: str
-    phase: str  # "queued" | "preparing" | "rollout" | "environment" | "ready" | "training" | "paused"
+    phase: (
+        str  # "queued" | "preparing" | "rollout" | "environment" | "ready" | "training" | "paused"
+    )
     reason: str
     queue_position: int = 0  # 1 is next; 0: not queued
 

@@ -1,0 +1,29 @@
+"""One file a noun. Rows are written by `jobs.services` only."""
+
+from .base_model import BaseModel
+from .dataset import Dataset
+from .event import StreamEvent, StreamHead
+from .span import Span
+from .step import Group, Step
+from .task import Task
+from .tenant import Member, Tenant, TokenUsage
+from .user import User
+from .version import PolicyVersion
+from .worker import Worker
+
+__all__ = [
+    "BaseModel",
+    "Dataset",
+    "Group",
+    "Member",
+    "PolicyVersion",
+    "Span",
+    "Step",
+    "StreamEvent",
+    "StreamHead",
+    "Task",
+    "Tenant",
+    "TokenUsage",
+    "User",
+    "Worker",
+]

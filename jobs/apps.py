@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class JobsConfig(AppConfig):
+    """The Django app: who may run what, and what happened to it."""
+
+    name = "jobs"
+    default_auto_field = "django.db.models.BigAutoField"

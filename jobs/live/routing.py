@@ -1,0 +1,5 @@
+"""Where sockets go."""
+
+from channels.routing import URLRouter
+
+websocket = URLRouter([])

@@ -1,0 +1,97 @@
+"""Steps of a task and the groups that they train on."""
+
+import uuid
+
+from django.db import models
+
+from .task import Task
+
+
+class Step(models.Model):
+    """The work that turns version `number` into `number` + 1.
+
+    open: groups are generated and graded. ready: all are finished; waits in the FIFO of the
+    trainer. training: a pass is dispatched under `fence`. committed: the version exists. dropped:
+    the task ended before.
+    """
+
+    class State(models.TextChoices):
+        OPEN = "open"
+        READY = "ready"
+        TRAINING = "training"
+        COMMITTED = "committed"
+        DROPPED = "dropped"
+
+    LIVE = (State.OPEN, State.READY, State.TRAINING)
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="steps")
+    number = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=State, default=State.OPEN)
+    ready_order = models.PositiveBigIntegerField(
+        default=0, help_text="place in the FIFO; 0 while open"
+    )
+    fence = models.PositiveIntegerField(default=0, help_text="of the last training dispatch")
+    holder = models.CharField(max_length=36, blank=True, help_text="worker incarnation of the pass")
+    errors = models.PositiveIntegerField(default=0, help_text="training passes that raised")
+    last_error = models.CharField(max_length=500, blank=True)
+    opened_at = models.DateTimeField(auto_now_add=True)
+    ready_at = models.DateTimeField(null=True)
+    dispatched_at = models.DateTimeField(null=True)
+    training_started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    num_late = models.PositiveIntegerField(default=0, help_text="results of old attempts, dropped")
+    num_refused = models.PositiveIntegerField(
+        default=0, help_text="trajectories of another version, refused"
+    )
+    metrics = models.JSONField(default=dict, help_text="engine.training.trainer's, at commit")
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "number"], name="steps_are_numbered"),
+            models.UniqueConstraint(
+                fields=["task"],
+                condition=models.Q(state__in=["open", "ready", "training"]),
+                name="one_live_step_a_task",
+            ),
+        ]
+        indexes = [models.Index(fields=["state", "ready_order"])]
+
+    def __str__(self) -> str:
+        return f"step {self.number} of {self.task_id}"
+
+
+class Group(models.Model):
+    """The trajectories of one prompt; their content is in the artifact store under `key`."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        DISPATCHED = "dispatched"
+        FINISHED = "finished"
+        DROPPED = "dropped"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    step = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="groups")
+    index = models.PositiveIntegerField(help_text="0 … batch_size - 1")
+    prompt_index = models.PositiveIntegerField(help_text="row of the tokenised prompts")
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    attempt = models.PositiveIntegerField(default=0)
+    errors = models.PositiveIntegerField(default=0)
+    last_error = models.CharField(max_length=500, blank=True)
+    dispatched_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    key = models.CharField(max_length=300, blank=True)
+    rewards = models.JSONField(default=list, help_text="(G) numbers, null where ungraded")
+    num_tokens = models.PositiveIntegerField(
+        default=0, help_text="prompt counted once, plus generated"
+    )
+
+    class Meta:
+        ordering = ["index"]
+        constraints = [
+            models.UniqueConstraint(fields=["step", "index"], name="groups_are_numbered")
+        ]
+        indexes = [models.Index(fields=["state"])]
+
+    def __str__(self) -> str:
+        return f"group {self.index} of step {self.step_id}"

@@ -1,0 +1,239 @@
+"""All settings, from the environment where an installation differs.
+
+Embedded defaults: SQLite, a private Redis and artifacts under `var/`. MARLAAS_VAR moves them all.
+"""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import environ
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+
+VAR_DIR = Path(env("MARLAAS_VAR", default=str(BASE_DIR / "var"))).resolve()
+VAR_DIR.mkdir(parents=True, exist_ok=True)
+
+
+def _secret_key() -> str:
+    """The installation's own key, made once and readable by its user only."""
+    path = VAR_DIR / "secret_key"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(50))
+    key = path.read_text().strip()
+    if not key:
+        raise ImproperlyConfigured(f"{path} is empty: delete it, and a new key is made")
+    return key
+
+
+SECRET_KEY = env("SECRET_KEY", default="") or _secret_key()
+DEBUG = env.bool("DEBUG", default=False)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+WEB_PORT = env.int("WEB_PORT", default=8000)
+CSRF_TRUSTED_ORIGINS = env.list(
+    "CSRF_TRUSTED_ORIGINS",
+    default=[f"http://{host}:{WEB_PORT}" for host in ALLOWED_HOSTS if "*" not in host],
+)
+USE_TLS = env.bool("USE_TLS", default=False)  # behind a proxy that ends TLS
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = USE_TLS
+SESSION_COOKIE_NAME = env("SESSION_COOKIE_NAME", default="marlaas_session")
+SECURE_HSTS_SECONDS = 31_536_000 if USE_TLS else 0
+SECURE_SSL_REDIRECT = USE_TLS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if USE_TLS else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "allauth",
+    "allauth.account",
+    "channels",
+    "csp",
+    "django_filters",
+    "rest_framework",
+    "knox",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "jobs",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "marlaas_site.urls"
+ASGI_APPLICATION = "marlaas_site.asgi.application"
+WSGI_APPLICATION = None
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+
+def _database() -> dict[str, Any]:
+    url = env("DATABASE_URL", default="")
+    if not url or url.startswith("sqlite"):
+        config = env.db_url("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'db.sqlite3'}")
+        config["OPTIONS"] = {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        }
+        # Tests of several processes need a file, not memory.
+        config["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
+        return config
+    config = env.db_url("DATABASE_URL")
+    config["OPTIONS"] = {"pool": {"min_size": 1, "max_size": 8}}
+    config["CONN_MAX_AGE"] = 0
+    return config
+
+
+DATABASES = {"default": _database()}
+
+REDIS_URL = env("REDIS_URL", default=f"redis://127.0.0.1:{env.int('REDIS_PORT', default=6390)}/0")
+# Redis pub/sub ignores database numbers: installations that share a server need their own prefix.
+REDIS_PREFIX = env("REDIS_PREFIX", default="marlaas")
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": REDIS_PREFIX,
+    }
+}
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": REDIS_PREFIX},
+    }
+}
+
+ARTIFACTS_URL = env("ARTIFACTS_URL", default=f"file://{VAR_DIR / 'artifacts'}")
+
+AUTH_USER_MODEL = "jobs.User"
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "/"
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+ACCOUNT_ADAPTER = "jobs.web.accounts.AccountAdapter"
+ACCOUNT_EMAIL_VERIFICATION = "none"
+EMAIL_BACKEND = env("EMAIL_BACKEND", default="django.core.mail.backends.console.EmailBackend")
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "knox.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.Page",
+    "EXCEPTION_HANDLER": "jobs.api.errors.exception_handler",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "MARLaaS",
+    "DESCRIPTION": "Reinforcement-learning fine-tuning of language models, many tenants at once.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+REST_KNOX = {"TOKEN_PREFIX": "mls_", "AUTH_HEADER_PREFIX": "Token", "TOKEN_TTL": None}
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "connect-src": [SELF],
+        "font-src": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+        "object-src": [NONE],
+    }
+}
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English")]
+TIME_ZONE = env("TIME_ZONE", default="UTC")
+USE_I18N = True
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = VAR_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = True
+
+MAX_UPLOAD_MIB = env.int("MAX_UPLOAD_MIB", default=64)
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_UPLOAD_MIB * 2**20
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20
+FILE_UPLOAD_TEMP_DIR = None
+
+# Who sees whose stages on the shared timeline: open (names), anonymous, own-only.
+TIMELINE_PRIVACY = env("TIMELINE_PRIVACY", default="anonymous")
+if TIMELINE_PRIVACY not in ("open", "anonymous", "own-only"):
+    raise ImproperlyConfigured("TIMELINE_PRIVACY must be open, anonymous or own-only")
+
+# Workers: which base models a rollout or training process serves, and how much it holds at once.
+WORKER_NAME = env("MARLAAS_WORKER_NAME", default="")
+WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
+ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once
+TORCH_THREADS = env.int("TORCH_THREADS", default=0)  # 0: torch decides
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": env("LOG_LEVEL", default="INFO")},
+}

@@ -1,0 +1,11 @@
+"""Every URL: accounts, operators' admin, API, pages."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("accounts/", include("allauth.account.urls")),
+    path("ops/admin/", admin.site.urls),
+    path("api/v1/", include("jobs.api.urls")),
+    path("", include("jobs.web.urls")),
+]
