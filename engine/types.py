@@ -110,6 +110,7 @@ class Turn:
     started_at: float  # epoch s
     finished_at: float  # epoch s
     observation: str = ""  # the environment's answer, for people
+    worker: str = ""  # name of the rollout worker
 
 
 @dataclass(frozen=True)
@@ -157,3 +158,8 @@ class Trajectory:
     def num_generated(self) -> int:
         """Tokens that the policy generated."""
         return sum(self.mask)
+
+    @property
+    def completion_ids(self) -> list[int]:
+        """Token ids after the prompt."""
+        return unpack_ids(self.ids)[self.prompt_length :]

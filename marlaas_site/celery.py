@@ -1,7 +1,10 @@
 """The Celery application. Every setting has a measured reason: docs/architecture.md, "Queues"."""
 
+import logging
 import os
+from typing import Any
 
+import kombu.transport.virtual.base
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "marlaas_site.settings")
@@ -65,4 +68,14 @@ def _configure() -> None:
     )
 
 
+def _no_emergency_dump(state: dict[Any, Any], *_: Any, **__: Any) -> str:
+    """Stands in for kombu's habit of pickling unacknowledged messages into the temporary directory.
+
+    They hold tenants' tokens, and the leases generate them again anyway.
+    """
+    logging.getLogger(__name__).warning("%d messages dropped with a lost broker", len(state))
+    return os.devnull
+
+
 _configure()
+kombu.transport.virtual.base.emergency_dump_state = _no_emergency_dump

@@ -5,15 +5,20 @@ queued → running ⇄ paused → succeeded | failed | cancelled; queued may als
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
+from redis.exceptions import RedisError
 
-from jobs.models import Group, Step, Task
-from jobs.services import events
+from jobs.models import Group, Span, Step, Task
+from jobs.services import events, joins
 from jobs.services.planner_bell import ring_planner
+
+log = logging.getLogger(__name__)
 
 
 def move_task(
@@ -45,12 +50,26 @@ def end_task(task_id: Any, state: str, reason: str, *, from_states: Iterable[str
             ended_at=timezone.now(),
         )
         if ended:
-            live = Step.objects.filter(task_id=task_id, state__in=Step.LIVE)
-            Group.objects.filter(step__in=live, state__in=["waiting", "dispatched"]).update(
-                state=Group.State.DROPPED
-            )
-            live.update(state=Step.State.DROPPED, ended_at=timezone.now())
+            _drop_work(task_id)
     return ended
+
+
+def _drop_work(task_id: Any) -> None:
+    """End the live step of a task; what is in flight for it is late from now on."""
+    live = Step.objects.filter(task_id=task_id, state__in=Step.LIVE)
+    unfinished = Group.objects.filter(step__in=live, state__in=["waiting", "dispatched"])
+    for group in unfinished.filter(state="dispatched"):
+        transaction.on_commit(partial(_forget, str(group.pk), group.attempt))
+    unfinished.update(state=Group.State.DROPPED)
+    live.update(state=Step.State.DROPPED, ended_at=timezone.now())
+    Span.objects.filter(task_id=task_id, ended_at=None).update(ended_at=timezone.now())
+
+
+def _forget(group: str, attempt: int) -> None:
+    try:
+        joins.forget(group, attempt)
+    except RedisError as error:  # the rows say that it is over; the engine only works in vain
+        log.warning("group %s not forgotten: %s", group, error)
 
 
 def announce(task: Task, *, log: bool = False) -> None:

@@ -1,0 +1,164 @@
+"""How a dispatched group ends: finished and stored, or back among the waiting after an error."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Max
+from django.utils import timezone
+
+from engine.types import Trajectory
+from jobs.models import Group, PolicyVersion, Span, Step, Task, TokenUsage
+from jobs.services import events, joins
+from jobs.services.lifecycle import log_event
+from jobs.services.payloads import write_group
+from jobs.services.planner_bell import ring_planner
+from jobs.services.planning import today
+
+COST_SMOOTHING = 0.2  # weight of the newest group in the running mean of a group's tokens
+
+
+def finish_group(group_id: str, attempt: int, trajectories: list[Trajectory], worker: str) -> bool:
+    """Store a group all of whose trajectories are graded; False if the attempt is no longer live.
+
+    Raises: ArtifactError if the payload could not be stored; nothing has changed then.
+    """
+    group = _live_group(group_id, attempt)
+    if group is None:
+        return count_late(group_id)
+    version = PolicyVersion.objects.get(task=group.step.task_id, number=group.step.number)
+    wrong = [t for t in trajectories if not _is_of(t, version)]
+    if wrong:
+        Step.objects.filter(pk=group.step_id).update(num_refused=F("num_refused") + len(wrong))
+        text = f"{len(wrong)} trajectories came from another adapter than version {version.number}"
+        return_group(group_id, attempt, text)
+        return False
+    group.key = write_group(group, trajectories)
+    with transaction.atomic():
+        return _commit_group(group, attempt, trajectories, worker) or count_late(group_id)
+
+
+def _live_group(group_id: str, attempt: int) -> Group | None:
+    found = Group.objects.select_related("step__task__base_model")
+    return found.filter(pk=group_id, attempt=attempt, state="dispatched").first()
+
+
+def _is_of(trajectory: Trajectory, version: PolicyVersion) -> bool:
+    digests = {turn.digest for turn in trajectory.turns}
+    return trajectory.version == version.number and digests == {version.digest}
+
+
+def count_late(group_id: str) -> bool:
+    """Count a result of an attempt that is no longer wanted; always False."""
+    Step.objects.filter(groups=group_id).update(num_late=F("num_late") + 1)
+    return False
+
+
+def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], worker: str) -> bool:
+    rewards = [trajectory.reward for trajectory in trajectories]
+    tokens = trajectories[0].prompt_length + sum(t.num_generated for t in trajectories)
+    finished = Group.objects.filter(pk=group.pk, attempt=attempt, state="dispatched").update(
+        state="finished",
+        finished_at=timezone.now(),
+        key=group.key,
+        rewards=rewards,
+        num_tokens=tokens,
+        last_error="",
+    )
+    if not finished:
+        return False
+    task = group.step.task
+    _charge(task, tokens)
+    spans = _save_spans(group, trajectories, worker, tokens)
+    notice = {"step": group.step.number, "index": group.index, "id": str(group.pk)}
+    events.record([events.Event(task.stream, "group", {**notice, "rewards": rewards}), *spans])
+    _close_step_if_full(group.step)
+    transaction.on_commit(lambda: joins.forget(str(group.pk), attempt))
+    transaction.on_commit(ring_planner)
+    return True
+
+
+def _charge(task: Task, tokens: int) -> None:
+    """Count a group's tokens against its tenant's day, and learn what a group costs."""
+    usage, _ = TokenUsage.objects.get_or_create(tenant_id=task.tenant_id, day=today())
+    TokenUsage.objects.filter(pk=usage.pk).update(tokens=F("tokens") + tokens)
+    mean = task.mean_group_tokens or tokens
+    Task.objects.filter(pk=task.pk).update(
+        mean_group_tokens=mean + COST_SMOOTHING * (tokens - mean)
+    )
+
+
+def _close_step_if_full(step: Step) -> None:
+    """open → ready, at the end of the FIFO, once no group is unfinished."""
+    events.lock_head(events.CLUSTER)  # one place in the FIFO at a time
+    if Group.objects.filter(step=step).exclude(state="finished").exists():
+        return
+    last = Step.objects.aggregate(last=Max("ready_order"))["last"] or 0
+    Step.objects.filter(pk=step.pk, state="open").update(
+        state="ready", ready_order=last + 1, ready_at=timezone.now()
+    )
+
+
+def _save_spans(
+    group: Group, trajectories: list[Trajectory], worker: str, tokens: int
+) -> list[events.Event]:
+    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
+    rollout = (min(t.started_at for t in turns), max(t.finished_at for t in turns))
+    grading = (
+        min(t.graded_started_at for t in trajectories),
+        max(t.graded_at for t in trajectories),
+    )
+    found: list[events.Event] = []
+    for stage, times, name, count in (
+        ("rollout", rollout, turns[0].worker, tokens),
+        ("environment", grading, worker, 0),
+    ):
+        span = Span.objects.create(
+            task=group.step.task,
+            stage=stage,
+            worker=name,
+            step=group.step.number,
+            group=group.index,
+            started_at=datetime.fromtimestamp(times[0], UTC),
+            ended_at=datetime.fromtimestamp(times[1], UTC),
+            tokens=count,
+        )
+        found += span_events(span, group.step.task)
+    return found
+
+
+def span_events(span: Span, task: Task) -> list[events.Event]:
+    """A span on its task's stream and on the cluster's."""
+    data: dict[str, Any] = {
+        "id": span.pk,
+        "stage": span.stage,
+        "worker": span.worker,
+        "step": span.step,
+        "group": span.group,
+        "started_at": span.started_at.isoformat(),
+        "ended_at": span.ended_at.isoformat() if span.ended_at else None,
+        "tokens": span.tokens,
+    }
+    return [
+        events.Event(task.stream, "span", data),
+        events.Event(
+            events.CLUSTER, "span", {**data, "task": str(task.pk), "tenant": task.tenant_id}
+        ),
+    ]
+
+
+def return_group(group_id: str, attempt: int, error: str) -> bool:
+    """Put a group whose attempt failed back among the waiting, and count the error."""
+    with transaction.atomic():
+        returned = Group.objects.filter(pk=group_id, attempt=attempt, state="dispatched").update(
+            state="waiting", errors=F("errors") + 1, last_error=error[:500]
+        )
+        if returned:
+            group = Group.objects.select_related("step__task").get(pk=group_id)
+            text = f"Step {group.step.number}, group {group.index} failed: {error}"
+            events.record([log_event(group.step.task, "error", text)])
+            transaction.on_commit(lambda: joins.forget(group_id, attempt))
+            transaction.on_commit(ring_planner)
+    return bool(returned)

@@ -1,0 +1,270 @@
+"""Runs the pure planner on what is, and persists what it decides.
+
+`plan_once` takes the planner's lock, reads a whole snapshot, and applies each command by a
+conditional update; stage calls leave on commit. A planner that dies in between loses at most stage
+calls, which the leases notice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max, Prefetch
+from django.utils import timezone
+
+from engine.manager import plan
+from engine.manager.snapshot import (
+    Admit,
+    Command,
+    DispatchGroup,
+    DispatchTraining,
+    End,
+    Explain,
+    GroupView,
+    OpenStep,
+    Prepare,
+    Snapshot,
+    StepView,
+    TaskView,
+    TenantView,
+    WorkerView,
+)
+from engine.prompt_order import batch_rows
+from jobs.models import Group, PolicyVersion, Span, Step, Task, Tenant, TokenUsage, Worker
+from jobs.services import dispatch, events, joins
+from jobs.services.lifecycle import announce, end_task, log_event, move_task
+
+log = logging.getLogger(__name__)
+
+
+def plan_once() -> int:
+    """One look and its consequences; returns the number of commands."""
+    with transaction.atomic():
+        events.lock_head("planner")
+        commands = plan(take_snapshot())
+        for command in commands:
+            APPLY[type(command)](command)
+    return len(commands)
+
+
+def take_snapshot() -> Snapshot:
+    """Everything the planner looks at, read inside the caller's transaction."""
+    tasks = list(
+        Task.objects.filter(state__in=Task.ACTIVE)
+        .select_related("base_model")
+        .annotate(latest_version=Max("versions__number"))
+        .prefetch_related(
+            Prefetch("steps", Step.objects.filter(state__in=Step.LIVE), to_attr="live_steps"),
+        )
+        .order_by("submitted_at", "id")
+    )
+    groups = _group_views([step for task in tasks for step in task.live_steps])
+    return Snapshot(
+        now=timezone.now().timestamp(),
+        tenants=tuple(_tenant_views()),
+        tasks=tuple(_task_view(task, groups) for task in tasks),
+        workers=tuple(_worker_view(w) for w in Worker.objects.filter(stopped_at=None)),
+        queues=joins.queue_lengths(_queue_names(tasks)),
+    )
+
+
+def _queue_names(tasks: list[Task]) -> set[str]:
+    bases = {task.base_model.slug for task in tasks}
+    return {"environment", *(f"{stage}.{b}" for b in bases for stage in ("rollout", "training"))}
+
+
+def _tenant_views() -> list[TenantView]:
+    used = dict(TokenUsage.objects.filter(day=today()).values_list("tenant_id", "tokens"))
+    return [
+        TenantView(
+            id=str(tenant.pk),
+            weight=tenant.weight,
+            virtual_time=tenant.virtual_time,
+            max_concurrent_tasks=tenant.max_concurrent_tasks,
+            tokens_per_day=tenant.tokens_per_day,
+            tokens_today=used.get(tenant.pk, 0),
+            is_suspended=tenant.is_suspended,
+        )
+        for tenant in Tenant.objects.filter(tasks__state__in=Task.ACTIVE).distinct()
+    ]
+
+
+def today() -> date:
+    """The day that token quotas count, in UTC."""
+    return datetime.now(UTC).date()
+
+
+def _group_views(steps: list[Step]) -> dict[int, tuple[GroupView, ...]]:
+    """Views of the groups of open steps, by step."""
+    open_steps = [step for step in steps if step.state == Step.State.OPEN]
+    groups = list(Group.objects.filter(step__in=open_steps).order_by("index"))
+    flying = [group for group in groups if group.state == Group.State.DISPATCHED]
+    places = joins.whereabouts([(str(group.pk), group.attempt) for group in flying])
+    place_of = {group.pk: place for group, place in zip(flying, places, strict=True)}
+    views: dict[int, tuple[GroupView, ...]] = {}
+    for group in groups:
+        view = GroupView(
+            id=str(group.pk),
+            index=group.index,
+            state=group.state,
+            attempt=group.attempt,
+            errors=group.errors,
+            last_error=group.last_error,
+            dispatched_at=_epoch(group.dispatched_at),
+            whereabouts=place_of.get(group.pk, ()),
+        )
+        views[group.step_id] = (*views.get(group.step_id, ()), view)
+    return views
+
+
+def _epoch(moment: datetime | None) -> float:
+    return moment.timestamp() if moment else 0.0
+
+
+def _task_view(task: Any, groups: dict[int, tuple[GroupView, ...]]) -> TaskView:
+    """task: a Task with what `take_snapshot` adds to it, live_steps and latest_version."""
+    config, steps = task.config, task.live_steps
+    is_prepared = bool(task.prompts_key) and task.latest_version is not None
+    return TaskView(
+        id=str(task.pk),
+        tenant=str(task.tenant_id),
+        base_model=task.base_model.slug,
+        state=task.state,
+        submitted_at=task.submitted_at.timestamp(),
+        max_steps=config["max_steps"],
+        batch_size=config["batch_size"],
+        group_size=config["group_size"],
+        group_cost=_group_cost(task),
+        version=task.latest_version if is_prepared else -1,
+        prepare_sent_at=_epoch(task.prepare_sent_at),
+        prepare_error=task.prepare_error,
+        step=_step_view(steps[0], groups) if steps else None,
+        phase=task.phase,
+        reason=task.reason,
+        queue_position=task.queue_position,
+    )
+
+
+def _group_cost(task: Task) -> int:
+    """Tokens that a group costs: as measured, or half of what it may at most before that."""
+    if task.mean_group_tokens:
+        return max(1, round(task.mean_group_tokens))
+    return max(1, task.config["group_size"] * task.config["max_completion_length"] // 2)
+
+
+def _step_view(step: Step, groups: dict[int, tuple[GroupView, ...]]) -> StepView:
+    return StepView(
+        number=step.number,
+        state=step.state,
+        groups=groups.get(step.pk, ()),
+        ready_order=step.ready_order,
+        fence=step.fence,
+        errors=step.errors,
+        last_error=step.last_error,
+        dispatched_at=_epoch(step.dispatched_at),
+        holder=step.holder,
+    )
+
+
+def _worker_view(worker: Worker) -> WorkerView:
+    return WorkerView(
+        incarnation=str(worker.pk),
+        name=worker.name,
+        kind=worker.kind,
+        base_models=tuple(worker.base_models),
+        started_at=worker.started_at.timestamp(),
+        last_beat_at=worker.last_beat_at.timestamp(),
+        slots=worker.slots,
+    )
+
+
+def _admit(command: Admit) -> None:
+    move_task(command.task, Task.State.RUNNING, from_states=["queued"], started_at=timezone.now())
+
+
+def _prepare(command: Prepare) -> None:
+    Task.objects.filter(pk=command.task).update(prepare_sent_at=timezone.now())
+    transaction.on_commit(lambda: dispatch.send("chores.prepare", "chores", {"task": command.task}))
+
+
+def _open_step(command: OpenStep) -> None:
+    task = Task.objects.get(pk=command.task)
+    config = task.hyperparameters
+    step = Step.objects.create(task=task, number=command.number)
+    rows = batch_rows(config.seed, command.number, config.batch_size, task.num_prompts)
+    Group.objects.bulk_create(
+        Group(step=step, index=index, prompt_index=row) for index, row in enumerate(rows)
+    )
+
+
+def _dispatch_group(command: DispatchGroup) -> None:
+    sent = Group.objects.filter(
+        pk=command.group, attempt=command.attempt - 1, state__in=["waiting", "dispatched"]
+    ).update(state="dispatched", attempt=command.attempt, dispatched_at=timezone.now())
+    if not sent:
+        return
+    group = Group.objects.select_related("step__task__tenant", "step__task__base_model").get(
+        pk=command.group
+    )
+    Tenant.objects.filter(pk=group.step.task.tenant_id).update(virtual_time=command.virtual_time)
+    if command.cause:
+        text = f"Step {command.step}, group {group.index} is generated again: {command.cause}"
+        events.record([log_event(group.step.task, "warning", text)])
+    version = PolicyVersion.objects.get(task=group.step.task, number=group.step.number)
+    transaction.on_commit(lambda: dispatch.send_group(group, version))
+
+
+def _dispatch_training(command: DispatchTraining) -> None:
+    step = Step.objects.select_related("task__base_model").get(
+        task=command.task, number=command.step
+    )
+    sent = Step.objects.filter(
+        pk=step.pk, fence=command.fence - 1, state__in=["ready", "training"]
+    ).update(state="training", fence=command.fence, holder="", dispatched_at=timezone.now())
+    if not sent:
+        return
+    if command.cause:
+        Span.objects.filter(task=step.task, stage="training", ended_at=None).update(
+            ended_at=timezone.now()
+        )
+        text = f"Step {command.step} is trained again: {command.cause}"
+        events.record([log_event(step.task, "warning", text)])
+    message = {"step": step.pk, "fence": command.fence}
+    queue = f"training.{step.task.base_model.slug}"
+    transaction.on_commit(lambda: dispatch.send("training.train", queue, message))
+
+
+def _end(command: End) -> None:
+    end_task(command.task, command.state, command.reason, from_states=["running", "queued"])
+
+
+def _explain(command: Explain) -> None:
+    task = Task.objects.select_related("tenant").get(pk=command.task)
+    if task.is_over:
+        return
+    if task.phase != command.phase:
+        task.phase, task.phase_since = command.phase, timezone.now()
+    task.reason, task.queue_position = command.reason[:500], command.queue_position
+    Task.objects.filter(pk=task.pk, state=task.state).update(
+        phase=task.phase,
+        phase_since=task.phase_since,
+        reason=task.reason,
+        queue_position=task.queue_position,
+    )
+    announce(task)
+
+
+APPLY: dict[type, Callable[[Any], None]] = {
+    Admit: _admit,
+    Prepare: _prepare,
+    OpenStep: _open_step,
+    DispatchGroup: _dispatch_group,
+    DispatchTraining: _dispatch_training,
+    End: _end,
+    Explain: _explain,
+}
+assert set(APPLY) == set(Command.__args__)

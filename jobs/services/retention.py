@@ -1,0 +1,47 @@
+"""What is thrown away, and when: old versions' files, old events, rows of dead workers."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.db.models import Max
+from django.utils import timezone
+
+from jobs import artifacts
+from jobs.models import PolicyVersion, StreamEvent, Task, Worker
+
+EVENTS_KEPT = timedelta(hours=24)
+WORKERS_KEPT = timedelta(hours=24)
+SILENT_S = 60
+
+log = logging.getLogger(__name__)
+
+
+def clean() -> int:
+    """Remove what nobody needs any more; returns how many versions lost their files."""
+    now = timezone.now()
+    StreamEvent.objects.filter(stream="cluster", at__lt=now - EVENTS_KEPT).delete()
+    silent = now - timedelta(seconds=SILENT_S)
+    Worker.objects.filter(stopped_at=None, last_beat_at__lt=silent).update(stopped_at=now)
+    Worker.objects.filter(last_beat_at__lt=now - WORKERS_KEPT).delete()
+    return sum(
+        _clean_versions(task) for task in Task.objects.annotate(last=Max("versions__number"))
+    )
+
+
+def _clean_versions(task: Task) -> int:
+    """Delete files of versions that are neither kept nor among the last `keep_last`.
+
+    The step in flight needs the latest version, so that one never goes.
+    """
+    last = getattr(task, "last", None)
+    if last is None:
+        return 0
+    old = PolicyVersion.objects.filter(
+        task=task, is_kept=False, deleted_at=None, number__lte=last - task.config["keep_last"]
+    )
+    for version in old:
+        artifacts.delete(version.key)
+        PolicyVersion.objects.filter(pk=version.pk).update(deleted_at=timezone.now())
+    return len(old)

@@ -1,0 +1,70 @@
+"""What a worker process is: its kind and name, its incarnation, what it loads and when it leaves.
+
+Celery starts the same program for every kind; MARLAAS_WORKER_KIND says which this is. Loading
+happens before the first message is taken (`worker_init`), and the heartbeat begins once it is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+from celery import signals
+from django.conf import settings
+
+from jobs.services.heartbeats import Heartbeat
+
+log = logging.getLogger(__name__)
+
+KIND = os.environ.get("MARLAAS_WORKER_KIND", "")
+_heartbeat: Heartbeat | None = None
+
+
+def incarnation() -> str:
+    """Of this process. Raises AssertionError in a process that is no worker."""
+    assert _heartbeat, "MARLAAS_WORKER_KIND is not set: this process is no worker"
+    return _heartbeat.incarnation
+
+
+def name() -> str:
+    """Stable over restarts: by configuration, else the kind and the host."""
+    return settings.WORKER_NAME or f"{KIND}@{socket.gethostname()}"
+
+
+@signals.worker_init.connect
+def _load(**_: Any) -> None:
+    """Load what the kind needs, then say that this incarnation lives."""
+    global _heartbeat
+    from jobs.workers import rollout, training
+
+    if not KIND:
+        return
+    slots, stats = 0, dict
+    if KIND == "rollout":
+        slots, stats = rollout.load()
+    elif KIND == "training":
+        stats = training.load()
+    _heartbeat = Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS, slots, stats)
+    _heartbeat.start()
+    log.info("%s lives as %s", name(), _heartbeat.incarnation)
+
+
+@signals.worker_shutting_down.connect
+def _stop_taking(**_: Any) -> None:
+    """Runs in a signal handler: only sets events."""
+    from jobs.workers import rollout
+
+    if KIND == "rollout":
+        rollout.stop_taking()
+
+
+@signals.worker_shutdown.connect
+def _leave(**_: Any) -> None:
+    from jobs.workers import rollout
+
+    if KIND == "rollout":
+        rollout.hand_back()
+    if _heartbeat:
+        _heartbeat.stop()

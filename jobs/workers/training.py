@@ -1,0 +1,86 @@
+"""The training stage: one pass at a time, from a step's groups to the next version.
+
+The worker runs with one thread of control and takes one message at a time, so a trainer never has
+two passes. What a pass wrote becomes a version only if it still holds the step's newest fence.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from engine.errors import MarlaasError
+from jobs import artifacts
+from jobs.models import BaseModel, PolicyVersion
+from jobs.services import passes
+from jobs.services.preparation import version_key
+from jobs.workers import hosting
+from marlaas_site.celery import app
+
+log = logging.getLogger(__name__)
+
+_trainers: dict[str, Any] = {}  # by base model; loaded when first needed
+_num_passes = {"committed": 0, "failed": 0, "outdated": 0}
+
+
+@app.task(name="training.train")
+def train(message: dict[str, Any]) -> None:
+    """Train one ready step under the fence it was dispatched with."""
+    taken = passes.take_pass(
+        message["step"], message["fence"], hosting.incarnation(), hosting.name()
+    )
+    if taken is None:
+        _num_passes["outdated"] += 1
+        return
+    try:
+        outcome = "committed" if _train(taken) else "outdated"
+    except (MarlaasError, OSError, ValueError, RuntimeError) as error:
+        log.exception("%s could not be trained", taken.step)
+        passes.fail_pass(taken, str(error))
+        outcome = "failed"
+    _num_passes[outcome] += 1
+
+
+def _train(taken: passes.Pass) -> bool:
+    step, task = taken.step, taken.step.task
+    version = PolicyVersion.objects.get(task=task, number=step.number)
+    source = artifacts.local_directory(version.key)
+    with tempfile.TemporaryDirectory(dir=settings.VAR_DIR) as directory:
+        result = trainer(task.base_model).train_step(
+            task=str(task.pk),
+            config=task.hyperparameters,
+            version=step.number,
+            adapter=source,
+            state=source if step.number else None,
+            groups=passes.recorded_groups(step),
+            out_dir=Path(directory),
+        )
+        key = version_key(task.pk, step.number + 1, result.digest)
+        size = artifacts.put_directory(key, Path(directory))
+    return passes.commit_version(taken, result.digest, key, size, result.metrics)
+
+
+def trainer(base_model: BaseModel) -> Any:
+    """The trainer of a base model, which stays resident."""
+    if base_model.slug not in _trainers:
+        from engine.models.load import load_base_model
+        from engine.training.trainer import Trainer
+
+        _trainers[base_model.slug] = Trainer(load_base_model(base_model.path, base_model.dtype))
+    return _trainers[base_model.slug]
+
+
+def load() -> Callable[[], dict[str, Any]]:
+    """Load every base model that this worker serves; returns a function that reads its figures."""
+    import torch
+
+    if settings.TORCH_THREADS:
+        torch.set_num_threads(settings.TORCH_THREADS)
+    for row in BaseModel.objects.filter(slug__in=settings.WORKER_BASE_MODELS):
+        trainer(row)
+    return lambda: dict(_num_passes)
