@@ -1,5 +1,7 @@
 """Organisations, who belongs to them, and how much they may use."""
 
+from datetime import UTC, date, datetime
+
 from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
@@ -71,3 +73,8 @@ class TokenUsage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant} {self.day}: {self.tokens} tokens"
+
+    @staticmethod
+    def today() -> date:
+        """The day that quotas count now, in UTC."""
+        return datetime.now(UTC).date()

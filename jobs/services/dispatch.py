@@ -14,9 +14,10 @@ from celery.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 
 from engine.config import TaskConfig
+from engine.errors import ArtifactError
 from engine.prompt_order import trajectory_seed
 from jobs.models import Group, PolicyVersion
-from jobs.services import joins
+from jobs.services import groups, joins
 from jobs.services.payloads import read_prompts
 from marlaas_site.celery import app
 
@@ -41,13 +42,16 @@ def send_group(group: Group, version: PolicyVersion) -> None:
     """Send all trajectories of a dispatched group to the rollout workers of its base model."""
     task = group.step.task
     queue = f"rollout.{task.base_model.slug}"
-    message = group_message(group, version)
     try:
+        message = group_message(group, version)
         joins.open_attempt(
             str(group.pk), group.attempt, task.config["group_size"], f"queue:{queue}"
         )
     except RedisError as error:
         log.warning("group %s not sent, its lease will tell: %s", group.pk, error)
+        return
+    except ArtifactError as error:
+        groups.return_group(str(group.pk), group.attempt, str(error))
         return
     send("rollout.generate", queue, message)
 

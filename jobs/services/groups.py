@@ -15,7 +15,6 @@ from jobs.services import events, joins
 from jobs.services.lifecycle import log_event
 from jobs.services.payloads import write_group
 from jobs.services.planner_bell import ring_planner
-from jobs.services.planning import today
 
 COST_SMOOTHING = 0.2  # weight of the newest group in the running mean of a group's tokens
 
@@ -82,7 +81,7 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
 
 def _charge(task: Task, tokens: int) -> None:
     """Count a group's tokens against its tenant's day, and learn what a group costs."""
-    usage, _ = TokenUsage.objects.get_or_create(tenant_id=task.tenant_id, day=today())
+    usage, _ = TokenUsage.objects.get_or_create(tenant_id=task.tenant_id, day=TokenUsage.today())
     TokenUsage.objects.filter(pk=usage.pk).update(tokens=F("tokens") + tokens)
     mean = task.mean_group_tokens or tokens
     Task.objects.filter(pk=task.pk).update(

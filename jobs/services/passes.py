@@ -75,7 +75,7 @@ def commit_version(
             digest=digest,
             key=key,
             num_bytes=num_bytes,
-            is_kept=_is_checkpoint(task, step.number + 1),
+            is_kept=is_checkpoint(task, step.number + 1),
         )
         tokens = int(metrics.get("tokens", 0))
         events.record(
@@ -95,7 +95,8 @@ def _mine(taken: Pass) -> Any:
     )
 
 
-def _is_checkpoint(task: Task, number: int) -> bool:
+def is_checkpoint(task: Task, number: int) -> bool:
+    """Whether a version is kept for good: every checkpoint_interval-th, and the last."""
     interval = task.config["checkpoint_interval"]
     return number == task.config["max_steps"] or bool(interval and number % interval == 0)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -78,7 +79,9 @@ def _queue_names(tasks: list[Task]) -> set[str]:
 
 
 def _tenant_views() -> list[TenantView]:
-    used = dict(TokenUsage.objects.filter(day=today()).values_list("tenant_id", "tokens"))
+    used = dict(
+        TokenUsage.objects.filter(day=TokenUsage.today()).values_list("tenant_id", "tokens")
+    )
     return [
         TenantView(
             id=str(tenant.pk),
@@ -91,11 +94,6 @@ def _tenant_views() -> list[TenantView]:
         )
         for tenant in Tenant.objects.filter(tasks__state__in=Task.ACTIVE).distinct()
     ]
-
-
-def today() -> date:
-    """The day that token quotas count, in UTC."""
-    return datetime.now(UTC).date()
 
 
 def _group_views(steps: list[Step]) -> dict[int, tuple[GroupView, ...]]:
@@ -188,7 +186,12 @@ def _admit(command: Admit) -> None:
 
 def _prepare(command: Prepare) -> None:
     Task.objects.filter(pk=command.task).update(prepare_sent_at=timezone.now())
-    transaction.on_commit(lambda: dispatch.send("chores.prepare", "chores", {"task": command.task}))
+    _send_on_commit("chores.prepare", "chores", {"task": command.task})
+
+
+def _send_on_commit(name: str, queue: str, message: dict[str, Any]) -> None:
+    """Robust: a stage call that fails to leave must not keep the next one back."""
+    transaction.on_commit(partial(dispatch.send, name, queue, message), robust=True)
 
 
 def _open_step(command: OpenStep) -> None:
@@ -215,7 +218,7 @@ def _dispatch_group(command: DispatchGroup) -> None:
         text = f"Step {command.step}, group {group.index} is generated again: {command.cause}"
         events.record([log_event(group.step.task, "warning", text)])
     version = PolicyVersion.objects.get(task=group.step.task, number=group.step.number)
-    transaction.on_commit(lambda: dispatch.send_group(group, version))
+    transaction.on_commit(partial(dispatch.send_group, group, version), robust=True)
 
 
 def _dispatch_training(command: DispatchTraining) -> None:
@@ -234,8 +237,7 @@ def _dispatch_training(command: DispatchTraining) -> None:
         text = f"Step {command.step} is trained again: {command.cause}"
         events.record([log_event(step.task, "warning", text)])
     message = {"step": step.pk, "fence": command.fence}
-    queue = f"training.{step.task.base_model.slug}"
-    transaction.on_commit(lambda: dispatch.send("training.train", queue, message))
+    _send_on_commit("training.train", f"training.{step.task.base_model.slug}", message)
 
 
 def _end(command: End) -> None:

@@ -34,6 +34,7 @@ def prepare_task(task_id: str) -> None:
         return
     try:
         prompts, num_overlong = _tokenise(task)
+        prompts_key = write_prompts(task_id, prompts)
         digest, key, size = make_initial_version(task)
     except (MarlaasError, ValueError) as error:
         Task.objects.filter(pk=task_id).update(prepare_error=str(error)[:500])
@@ -44,7 +45,7 @@ def prepare_task(task_id: str) -> None:
             task=task, number=0, defaults={"digest": digest, "key": key, "num_bytes": size}
         )
         Task.objects.filter(pk=task_id).update(
-            prompts_key=write_prompts(task_id, prompts),
+            prompts_key=prompts_key,
             num_prompts=len(prompts),
             num_overlong=num_overlong,
         )

@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from engine.errors import ArtifactError
 from engine.rewards import grade, parse_graders
+
+from engine.errors import ArtifactError
 from engine.types import Trajectory
 from jobs.models import BaseModel, Task
 from jobs.services import groups, joins

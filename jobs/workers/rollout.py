@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -117,6 +116,7 @@ class RolloutHost:
                     self._finish(generation)
                 except (BrokerError, RedisError, DatabaseError, OSError) as error:
                     log.error("%s not sent on, its lease will tell: %s", generation.id, error)
+            self._outbox.task_done()
             close_old_connections()
 
     def _finish(self, generation: Generation) -> None:
@@ -162,8 +162,7 @@ class RolloutHost:
     def hand_back(self) -> None:
         """Put what the engine held back into the queue, as it came."""
         self.engine.join()
-        while not self._outbox.empty():
-            time.sleep(0.01)
+        self._outbox.join()
         with self._lock:
             keys = list(self._held)
         for key in keys:
@@ -240,10 +239,10 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
     """Load the base model into an engine: its slots, and a function that reads its figures."""
     global _host
     import torch
+    from engine.rollout.service import EngineThread
 
     from engine.models.chat import ChatTokenizer
     from engine.models.load import load_base_model
-    from engine.rollout.service import EngineThread
     from engine.rollout.torch_engine import TorchEngine
 
     if settings.TORCH_THREADS:

@@ -7,6 +7,7 @@ two passes. What a pass wrote becomes a version only if it still holds the step'
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from jobs.services import passes
 from jobs.services.preparation import version_key
 from jobs.workers import hosting
 from marlaas_site.celery import app
+
+SCRATCH = settings.VAR_DIR / "scratch"  # of passes under way; emptied when a worker starts
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +53,7 @@ def _train(taken: passes.Pass) -> bool:
     step, task = taken.step, taken.step.task
     version = PolicyVersion.objects.get(task=task, number=step.number)
     source = artifacts.local_directory(version.key)
-    with tempfile.TemporaryDirectory(dir=settings.VAR_DIR) as directory:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
         result = trainer(task.base_model).train_step(
             task=str(task.pk),
             config=task.hyperparameters,
@@ -68,8 +71,9 @@ def _train(taken: passes.Pass) -> bool:
 def trainer(base_model: BaseModel) -> Any:
     """The trainer of a base model, which stays resident."""
     if base_model.slug not in _trainers:
-        from engine.models.load import load_base_model
         from engine.training.trainer import Trainer
+
+        from engine.models.load import load_base_model
 
         _trainers[base_model.slug] = Trainer(load_base_model(base_model.path, base_model.dtype))
     return _trainers[base_model.slug]
@@ -81,6 +85,8 @@ def load() -> Callable[[], dict[str, Any]]:
 
     if settings.TORCH_THREADS:
         torch.set_num_threads(settings.TORCH_THREADS)
+    shutil.rmtree(SCRATCH, ignore_errors=True)
+    SCRATCH.mkdir(parents=True)
     for row in BaseModel.objects.filter(slug__in=settings.WORKER_BASE_MODELS):
         trainer(row)
     return lambda: dict(_num_passes)

@@ -1,0 +1,144 @@
+"""What the planner decides becomes rows and stage calls, and what is lost is sent again."""
+
+import base64
+import json
+from datetime import timedelta
+from typing import Any
+
+import msgpack
+import pytest
+from django.utils import timezone
+from redis import Redis
+
+from engine.types import pack_ids
+from jobs.models import Group, PolicyVersion, Step, Task, Worker
+from jobs.services import joins, planning
+from jobs.services.payloads import write_prompts
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis")]
+
+
+@pytest.fixture
+def workers() -> None:
+    for kind in ("rollout", "training"):
+        Worker.objects.create(
+            name=kind,
+            kind=kind,
+            host="here",
+            pid=1,
+            base_models=["tiny"],
+            slots=64,
+            last_beat_at=timezone.now(),
+        )
+
+
+@pytest.fixture
+def prepared(task: Task, workers: None) -> Task:
+    """A running task with prompts and version 0, as the preparation leaves it."""
+    prompts = [{"ids": pack_ids([1, 2, n]), "row": {"answer": str(n)}} for n in range(4)]
+    task.prompts_key = write_prompts(task.pk, prompts)
+    task.num_prompts, task.state = 4, "running"
+    task.save()
+    PolicyVersion.objects.create(task=task, number=0, digest="d0", key="k0")
+    return task
+
+
+def _plan() -> None:
+    while planning.plan_once():
+        pass
+
+
+def _messages(queue: str) -> list[dict[str, Any]]:
+    """Bodies of the stage calls waiting in a queue, oldest first; takes them out."""
+    found = []
+    while raw := joins.redis.rpop(f"marlaas:{queue}"):
+        body = base64.b64decode(json.loads(raw)["body"])
+        found.append(msgpack.unpackb(body)[0][0])
+    return found
+
+
+def test_a_submitted_task_is_admitted_and_prepared(task: Task, workers: None) -> None:
+    _plan()
+    task.refresh_from_db()
+    assert task.state == "running"
+    assert task.started_at
+    assert [m["task"] for m in _messages("chores")] == [str(task.pk)]
+
+
+def test_the_first_step_is_opened_and_its_groups_are_sent(prepared: Task) -> None:
+    _plan()
+    step = Step.objects.get(task=prepared)
+    sent = _messages("rollout.tiny")
+    assert [g.state for g in step.groups.all()] == ["dispatched", "dispatched"]
+    assert {m["group"] for m in sent} == {str(g.pk) for g in step.groups.all()}
+    first = sent[0]
+    assert (first["version"], first["digest"], first["adapter"]) == (0, "d0", "k0")
+    assert len(first["prompt"]) == 3 * 4
+    assert first["indexes"] == [0, 1]
+    assert len(set(first["seeds"])) == 2
+    assert first["row"]["answer"] in {"0", "1", "2", "3"}
+
+
+def test_messages_reveal_no_tokens_in_their_headers(prepared: Task, redis: Redis) -> None:
+    _plan()
+    raw = redis.lindex("marlaas:rollout.tiny", 0)
+    assert b'"argsrepr": "-"' in raw
+    assert b'"kwargsrepr": "-"' in raw
+
+
+def test_work_lost_with_redis_is_sent_again_as_a_new_attempt(prepared: Task, redis: Redis) -> None:
+    _plan()
+    redis.flushall()
+    Group.objects.update(dispatched_at=timezone.now() - timedelta(seconds=4))
+    _plan()
+    assert {g.attempt for g in Group.objects.all()} == {2}
+    assert {m["attempt"] for m in _messages("rollout.tiny")} == {2}
+
+
+def test_a_ready_step_is_sent_to_train_under_a_new_fence(prepared: Task) -> None:
+    step = Step.objects.create(task=prepared, number=0, state="ready", ready_order=1)
+    _plan()
+    step.refresh_from_db()
+    assert (step.state, step.fence) == ("training", 1)
+    assert _messages("training.tiny") == [{"step": step.pk, "fence": 1}]
+
+
+def test_a_trainer_that_fell_silent_loses_its_step(prepared: Task) -> None:
+    dead = Worker.objects.create(
+        name="training-old",
+        kind="training",
+        host="here",
+        pid=2,
+        base_models=["tiny"],
+        last_beat_at=timezone.now() - timedelta(seconds=11),
+    )
+    step = Step.objects.create(
+        task=prepared, number=0, state="training", ready_order=1, fence=1, holder=str(dead.pk)
+    )
+    _plan()
+    step.refresh_from_db()
+    assert (step.fence, step.holder) == (2, "")
+
+
+def test_a_task_with_all_its_versions_succeeds(prepared: Task) -> None:
+    for number in (1, 2):
+        PolicyVersion.objects.create(task=prepared, number=number, digest="d", key="k")
+    _plan()
+    prepared.refresh_from_db()
+    assert prepared.state == "succeeded"
+    assert prepared.ended_at
+
+
+def test_a_quiet_system_is_left_alone(prepared: Task) -> None:
+    _plan()
+    assert planning.plan_once() == 0
+
+
+def test_planning_asks_the_database_a_constant_number_of_times(
+    prepared: Task, make_task: Any, django_assert_max_num_queries: Any
+) -> None:
+    for n in range(10):
+        make_task(f"more {n}", state="running")
+    _plan()
+    with django_assert_max_num_queries(12):
+        planning.plan_once()
