@@ -6,3 +6,9 @@ class JobsConfig(AppConfig):
 
     name = "jobs"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Sockets look again when a login or a membership ends."""
+        from jobs.live import revocation
+
+        revocation.connect()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from typing import Any
 
 from channels.layers import get_channel_layer
 
@@ -32,7 +33,12 @@ def ring(stream: str, epoch: str, head: int) -> None:
         is_first = stream not in _pending
         _pending[stream] = (epoch, head)
     if is_first:
-        asyncio.run_coroutine_threadsafe(_send(stream), _running_loop())
+        asyncio.run_coroutine_threadsafe(_ring_latest(stream), _running_loop())
+
+
+def ring_group(group: str, message: dict[str, Any]) -> None:
+    """Send a message to every socket of a group. Returns at once and never raises."""
+    asyncio.run_coroutine_threadsafe(_send(group, message), _running_loop())
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -44,14 +50,17 @@ def _running_loop() -> asyncio.AbstractEventLoop:
         return _loop
 
 
-async def _send(stream: str) -> None:
-    global num_failed
+async def _ring_latest(stream: str) -> None:
     with _lock:
         epoch, head = _pending.pop(stream)
-    layer = get_channel_layer()
     message = {"type": "doorbell", "stream": stream, "epoch": epoch, "head": head}
+    await _send(group_name(stream), message)
+
+
+async def _send(group: str, message: dict[str, Any]) -> None:
+    global num_failed
     try:
-        await asyncio.wait_for(layer.group_send(group_name(stream), message), timeout=5)
+        await asyncio.wait_for(get_channel_layer().group_send(group, message), timeout=5)
     except Exception as error:
         num_failed += 1
-        log.warning("doorbell for %s not delivered (%d so far): %s", stream, num_failed, error)
+        log.warning("doorbell for %s not delivered (%d so far): %s", group, num_failed, error)

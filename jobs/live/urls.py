@@ -1,5 +1,9 @@
 """URLs of snapshots and the event stream over HTTP; included by jobs.api.urls."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from .views import TaskSnapshotView
+
+urlpatterns = [
+    path("tasks/<uuid:task_id>/snapshot", TaskSnapshotView.as_view(), name="task-snapshot"),
+]

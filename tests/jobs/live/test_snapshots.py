@@ -1,0 +1,153 @@
+"""A snapshot holds the rows up to its position, down-sampled without losing extremes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from knox.models import AuthToken
+
+from jobs.live.series import curves
+from jobs.live.snapshots import task_snapshot
+from jobs.live.spans import LaneSpan, fit, join
+from jobs.live.timeline import Viewer, cluster_data, viewer
+from jobs.models import Span, Step
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _url(task: Any) -> str:
+    return f"/api/v1/tasks/{task.id}/snapshot"
+
+
+def test_buckets_keep_last_low_and_high() -> None:
+    steps = [(n, {"reward": value}) for n, value in enumerate([1.0, 5.0, -2.0, 3.0])]
+    found = curves(steps, buckets=2)
+    assert found["bucket"] == 2
+    assert found["x"] == [1, 3]
+    assert found["metrics"]["reward"] == {
+        "last": [5.0, 3.0],
+        "low": [1.0, -2.0],
+        "high": [5.0, 3.0],
+    }
+
+
+def test_what_is_missing_or_not_finite_is_a_gap() -> None:
+    steps = [(0, {"kl": 1.0}), (1, {"kl": float("nan")}), (2, {"kl": None, "loss": 2})]
+    found = curves(steps, buckets=100)
+    assert found["metrics"]["kl"]["last"] == [1.0, None, None]
+    assert found["metrics"]["loss"]["last"] == [None, None, 2.0]
+
+
+def test_touching_spans_of_a_step_become_one_and_tokens_add_up() -> None:
+    spans = [
+        LaneSpan("a", "rollout", 0, 10, step=0, tokens=3),
+        LaneSpan("a", "rollout", 5, 20, step=0, tokens=4),
+        LaneSpan("a", "rollout", 20, 30, step=1, tokens=1),
+        LaneSpan("a", "rollout", 25, None, step=1),
+    ]
+    assert join(spans, 0) == [
+        LaneSpan("a", "rollout", 0, 20, step=0, tokens=7),
+        LaneSpan("a", "rollout", 20, 30, step=1, tokens=1),
+        LaneSpan("a", "rollout", 25, None, step=1),
+    ]
+
+
+def test_too_many_spans_are_joined_over_gaps_and_the_gap_is_told() -> None:
+    spans = [LaneSpan("a", "rollout", n * 10, n * 10 + 2, step=n) for n in range(10_000)]
+    joined, gap_ms = fit(spans, window_ms=100_000)
+    assert len(joined) <= 4_000
+    assert gap_ms >= 8
+    assert (joined[0].start_ms, joined[-1].end_ms) == (0, 99_992)
+
+
+def test_another_tenants_span_keeps_stage_and_times_only(settings: Any) -> None:
+    data = {
+        "task": "t", "tenant": 7, "stage": "training", "worker": "w", "step": 3, "group": None,
+        "started_at": "s", "ended_at": "e", "tokens": 9,
+    }  # fmt: skip
+    seen = cluster_data(Viewer(1, frozenset({8})), data)
+    assert seen.pop("lane") not in ("t", "7")
+    assert seen == {
+        "label": "", "is_own": False, "stage": "training", "started_at": "s", "ended_at": "e",
+    }  # fmt: skip
+    settings.TIMELINE_PRIVACY = "own-only"
+    assert cluster_data(Viewer(1, frozenset({8})), data)["stage"] == "in-use"
+    assert cluster_data(Viewer(1, frozenset({7})), data)["step"] == 3
+
+
+def test_two_viewers_cannot_compare_the_lanes_that_they_see() -> None:
+    data = {"task": "t", "tenant": 7, "stage": "training"}
+    one, two = (cluster_data(Viewer(n, frozenset()), data)["lane"] for n in (1, 2))
+    assert one != two
+
+
+@pytest.mark.django_db
+def test_a_snapshot_never_names_another_tenants_task(
+    alice: Any, task: Any, make_task: Any, umbrella: Any
+) -> None:
+    secret = make_task("secret plan", tenant=umbrella)
+    for owner in (task, secret):
+        Span.objects.create(
+            task=owner,
+            stage="rollout",
+            worker="secret-worker" if owner is secret else "rollout-1",
+            step=4,
+            started_at=timezone.now(),
+            ended_at=timezone.now() + timedelta(seconds=1),
+            tokens=99,
+        )
+    text = json.dumps(task_snapshot(task, viewer(alice)))
+    lanes = json.loads(text)["spans"]["lanes"]
+    assert [lane["is_own"] for lane in lanes] == [True, False]
+    for secret_text in ("secret", str(secret.id), "Umbrella"):
+        assert secret_text not in text
+    other = next(row for row in json.loads(text)["spans"]["rows"] if row[0] != str(task.id))
+    assert other[4:] == [None, None, 0]
+
+
+@pytest.mark.django_db
+def test_the_endpoint_answers_by_session_and_by_token(alice: Any, bob: Any, task: Any) -> None:
+    Step.objects.create(task=task, number=0, state="committed", metrics={"reward": 0.25})
+    client = Client()
+    assert client.get(_url(task)).status_code in (401, 403)
+    _row, token = AuthToken.objects.create(bob)
+    answer = client.get(_url(task), headers={"Authorization": f"Token {token}"})
+    assert answer.json()["series"]["metrics"]["reward"]["last"] == [0.25]
+    client.force_login(alice)
+    assert client.get(_url(task)).json()["seq"] == 0
+    assert client.get(_url(task), {"buckets": "0"}).status_code == 400
+
+
+@pytest.mark.django_db
+def test_a_strangers_snapshot_is_not_found(mallory: Any, task: Any) -> None:
+    client = Client()
+    client.force_login(mallory)
+    assert client.get(_url(task)).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_snapshot_holds_up_no_writer_and_sees_one_instant(alice: Any, task: Any) -> None:
+    """Rows written by another connection while a snapshot is read are not in it."""
+    import threading
+
+    from django.db import connection
+
+    from jobs.live import snapshots
+
+    def write() -> None:
+        Step.objects.create(task=task, number=0, state="committed", metrics={"reward": 1.0})
+        connection.close()
+
+    with snapshots.read_transaction():
+        assert Step.objects.count() == 0
+        writer = threading.Thread(target=write)
+        writer.start()
+        writer.join(timeout=10)
+        assert not writer.is_alive()
+        assert Step.objects.count() == 0
+    assert Step.objects.count() == 1
