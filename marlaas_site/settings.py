@@ -11,6 +11,8 @@ import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from jobs.stack.layout import kept_redis_port
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
@@ -33,6 +35,7 @@ def _secret_key() -> str:
 SECRET_KEY = env("SECRET_KEY", default="") or _secret_key()
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+WEB_HOST = env("WEB_HOST", default="127.0.0.1")  # where the web process listens
 WEB_PORT = env.int("WEB_PORT", default=8000)
 CSRF_TRUSTED_ORIGINS = env.list(
     "CSRF_TRUSTED_ORIGINS",
@@ -43,6 +46,7 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = USE_TLS
 SESSION_COOKIE_NAME = env("SESSION_COOKIE_NAME", default="marlaas_session")
 SECURE_HSTS_SECONDS = 31_536_000 if USE_TLS else 0
 SECURE_SSL_REDIRECT = USE_TLS
+SECURE_REDIRECT_EXEMPT = [r"^health/"]  # probes come from the machine itself
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if USE_TLS else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -121,7 +125,11 @@ def _database() -> dict[str, Any]:
 
 DATABASES = {"default": _database()}
 
-REDIS_URL = env("REDIS_URL", default=f"redis://127.0.0.1:{env.int('REDIS_PORT', default=6390)}/0")
+REDIS_URL = env("REDIS_URL", default="")
+REDIS_IS_PRIVATE = not REDIS_URL  # then `manage.py run` starts one
+if REDIS_IS_PRIVATE:
+    REDIS_PORT = env.int("REDIS_PORT", default=0) or kept_redis_port(VAR_DIR)
+    REDIS_URL = f"redis://127.0.0.1:{REDIS_PORT}/0"
 # Redis pub/sub ignores database numbers: installations that share a server need their own prefix.
 REDIS_PREFIX = env("REDIS_PREFIX", default="marlaas")
 CACHES = {
@@ -225,6 +233,7 @@ if TIMELINE_PRIVACY not in ("open", "anonymous", "own-only"):
     raise ImproperlyConfigured("TIMELINE_PRIVACY must be open, anonymous or own-only")
 
 # Workers: which base models a rollout or training process serves, and how much it holds at once.
+BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the demo's
 WORKER_NAME = env("MARLAAS_WORKER_NAME", default="")
 WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
 ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once

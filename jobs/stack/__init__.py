@@ -1,1 +1,1 @@
-"""Everything that `manage.py run` starts on one machine: Redis, web, workers, under a supervisor."""
+"""What `manage.py run` starts on one machine: Redis, web and workers, under a supervisor."""

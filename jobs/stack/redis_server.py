@@ -11,7 +11,7 @@ MISSING = (
 
 
 def find_redis_server() -> str:
-    """Path of a redis-server or valkey-server binary. Raises FileNotFoundError saying what to do."""
+    """Path of a redis-server or valkey-server binary. Raises: FileNotFoundError with advice."""
     for name in ("redis-server", "valkey-server"):
         if path := shutil.which(name):
             return path

@@ -1,0 +1,141 @@
+"""The programs of a stack: what runs, with which arguments and environment.
+
+The queue settings behind the arguments are explained in docs/architecture.md, "Queues".
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .redis_server import redis_command
+
+QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
+ENVIRONMENT_THREADS = 64  # tool calls and gradings that wait at once
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process that the supervisor keeps alive."""
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    stop_wait_s: int = 6  # from SIGTERM to SIGKILL
+    stops_last: bool = False  # others talk to it while they stop
+
+
+def stack_programs(
+    base_models: Sequence[str], host: str, port: int, redis_port: int | None, redis_dir: str
+) -> list[Program]:
+    """All programs of one machine. redis_port: None if Redis runs elsewhere."""
+    return [
+        *([] if redis_port is None else [redis(redis_port, redis_dir)]),
+        web(host, port),
+        *(rollout(slug) for slug in base_models),
+        *([training(base_models)] if base_models else []),
+        environment(),
+        planning(),
+        beat(),
+    ]
+
+
+def redis(port: int, directory: str) -> Program:
+    return Program("redis", tuple(redis_command(port, directory)), stops_last=True)
+
+
+def web(host: str, port: int) -> Program:
+    """uvicorn, one process. A page sends nothing larger than 64 KiB over its socket."""
+    options = {
+        "--host": host,
+        "--port": str(port),
+        "--lifespan": "off",
+        "--ws-max-size": "65536",
+        "--ws-ping-interval": "20",
+        "--timeout-graceful-shutdown": "5",
+        "--log-level": "warning",
+    }
+    words = [word for pair in options.items() for word in pair]
+    command = (sys.executable, "-m", "uvicorn", "marlaas_site.asgi:application", *words)
+    return Program("web", command, {"OMP_NUM_THREADS": "1"})
+
+
+def rollout(slug: str) -> Program:
+    """One process for each base model. It hands sequences to its engine, so few threads do."""
+    name = f"rollout-{slug}"
+    queues = f"rollout.{slug},rollout.{slug}.{name}"
+    return _worker("rollout", name, queues, ("-P", "threads", "-c", "4"), [slug], torch_env())
+
+
+def training(base_models: Sequence[str]) -> Program:
+    """One pass at a time; solo fetches nothing ahead, so the order of the queue is exact."""
+    queues = ",".join(f"training.{slug}" for slug in base_models)
+    return _worker("training", "training", queues, ("-P", "solo"), base_models, torch_env())
+
+
+def environment() -> Program:
+    pool = ("-P", "threads", "-c", str(ENVIRONMENT_THREADS))
+    return _worker("environment", "environment", "environment,chores", pool, [], small_env())
+
+
+def planning() -> Program:
+    return _worker("planning", "planning", "planning", ("-P", "solo"), [], small_env())
+
+
+def beat() -> Program:
+    command = (*_celery(), "beat", "-l", "WARNING")
+    return Program("beat", command, small_env())
+
+
+def _worker(
+    kind: str,
+    name: str,
+    queues: str,
+    pool: Sequence[str],
+    base_models: Sequence[str],
+    env: Mapping[str, str],
+) -> Program:
+    command = (*_celery(), "worker", "-n", f"{name}@%h", "-Q", queues, *pool, *QUIET)
+    own = {
+        "MARLAAS_WORKER_KIND": kind,
+        "MARLAAS_WORKER_NAME": name,
+        "MARLAAS_BASE_MODELS": ",".join(base_models),
+    }
+    return Program(name, command, {**env, **own})
+
+
+def _celery() -> tuple[str, ...]:
+    return (sys.executable, "-m", "celery", "-A", "marlaas_site.celery")
+
+
+def small_env() -> dict[str, str]:
+    """For processes that calculate little."""
+    return {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+def torch_env() -> dict[str, str]:
+    """For processes that calculate. What the operator set himself stays.
+
+    Rollout and training run side by side. Up to 4 cores each may use all of them, for one often
+    waits for the other; with more, each takes half. Idle threads sleep instead of spinning, or two
+    processes on the same cores would slow each other several times over.
+    """
+    cores = num_cores()
+    threads = str(cores if cores <= 4 else cores // 2)
+    chosen = {
+        "OMP_NUM_THREADS": threads,
+        "TORCH_THREADS": threads,
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "KMP_BLOCKTIME": "0",
+        "MALLOC_ARENA_MAX": "2",
+    }
+    return {name: os.environ.get(name, value) for name, value in chosen.items()}
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
