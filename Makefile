@@ -1,0 +1,46 @@
+# make run and make test are all that most people need; both set up .venv first.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; \
+	done; echo python3)
+BIN := .venv/bin
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev run stop test lint format typecheck bench-learn clean
+
+help: ## What there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## Make .venv and install (run and test do it too)
+	@$(PYTHON) tools/setup.py
+
+setup-dev:
+	@$(PYTHON) tools/setup.py --dev
+
+run: setup ## Start everything on this machine until Ctrl-C
+	@exec $(BIN)/python manage.py run
+
+stop: ## End a stack that runs without a terminal
+	@$(BIN)/python manage.py stop
+
+test: setup-dev ## Run the tests (some of them: make test TESTS=tests/jobs)
+	@$(BIN)/python -m pytest $(TESTS)
+
+lint: setup-dev ## Check style, and that every change of a model has its migration
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/python manage.py makemigrations --check --dry-run
+
+format: setup-dev ## Rewrite files to the style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+typecheck: setup-dev ## Check types of engine/ and jobs/services/
+	@$(BIN)/mypy
+
+bench-learn: setup-dev ## Three tasks on the real stack learn at once; about half an hour
+	@$(BIN)/python -m benchmarks.learn
+
+clean: ## Remove caches and .venv; var/ (your data) stays
+	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -type d -not -path './var/*' -prune -exec rm -rf {} +
