@@ -1,21 +1,25 @@
 # make run and make test are all that most people need; both set up .venv first.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; \
-	done; echo python3)
+	done)
 BIN := .venv/bin
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run stop test lint format typecheck bench-learn clean
+.PHONY: help python setup setup-dev run stop test lint format typecheck bench-learn clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: ## Make .venv and install (run and test do it too)
+setup: python ## Make .venv and install (run and test do it too)
 	@$(PYTHON) tools/setup.py
 
-setup-dev:
+setup-dev: python
 	@$(PYTHON) tools/setup.py --dev
+
+python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found: install it," \
+	  "or name it, as in: make run PYTHON=/path/to/python3.12"; exit 1; }
 
 run: setup ## Start everything on this machine until Ctrl-C
 	@exec $(BIN)/python manage.py run

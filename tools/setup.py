@@ -106,9 +106,8 @@ def venv_version(venv: Path) -> str:
         lines = (venv / "pyvenv.cfg").read_text().splitlines()
     except OSError:
         return ""
-    return next(
-        (line.partition("=")[2].strip() for line in lines if line.startswith("version")), ""
-    )
+    pairs = (line.partition("=") for line in lines)
+    return next((value.strip() for name, _, value in pairs if name.strip() == "version"), "")
 
 
 def read_stamp(venv: Path) -> dict:
@@ -180,11 +179,10 @@ def is_usable(venv: Path) -> bool:
     """Whether its Python starts, is new enough, and has pip."""
     program = f"import sys, pip; sys.exit(sys.version_info < {OLDEST_PYTHON})"
     try:
-        return not subprocess.run(
-            [venv_python(venv), "-c", program], capture_output=True
-        ).returncode
+        started = subprocess.run([venv_python(venv), "-c", program], capture_output=True)
     except OSError:
         return False
+    return started.returncode == 0
 
 
 # Installing
