@@ -11,9 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from engine.rewards import grade, parse_graders
-
 from engine.errors import ArtifactError
+from engine.rewards import grade, parse_graders
 from engine.types import Trajectory
 from jobs.models import BaseModel, Task
 from jobs.services import groups, joins

@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from celery.exceptions import OperationalError as BrokerError
@@ -55,7 +55,7 @@ class _Held:
     """A group in the engine: its message, and which trajectories are still to come."""
 
     message: dict[str, Any]
-    unfinished: set[int] = field(default_factory=set)
+    unfinished: set[int]
 
 
 class RolloutHost:
@@ -84,8 +84,9 @@ class RolloutHost:
             groups.return_group(*key, str(error))
             return
         with self._lock:
-            held = self._held.setdefault(key, _Held(message))
-            held.unfinished.update(message["indexes"])
+            if key in self._held:  # the same message twice
+                return
+            self._held[key] = _Held(message, set(message["indexes"]))
         if not self.engine.submit(requests):
             self._give_back(key)
 
@@ -239,10 +240,10 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
     """Load the base model into an engine: its slots, and a function that reads its figures."""
     global _host
     import torch
-    from engine.rollout.service import EngineThread
 
     from engine.models.chat import ChatTokenizer
     from engine.models.load import load_base_model
+    from engine.rollout.service import EngineThread
     from engine.rollout.torch_engine import TorchEngine
 
     if settings.TORCH_THREADS:
@@ -251,10 +252,10 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
     row = BaseModel.objects.get(slug=slug)
     base = load_base_model(row.path, row.dtype)
     engine = TorchEngine(base, num_slots=settings.ROLLOUT_SLOTS, max_length=row.max_model_length)
-    _host = RolloutHost(
-        lambda on_done: EngineThread(engine, on_done), ChatTokenizer(row.path).eos_ids
-    )
-    return settings.ROLLOUT_SLOTS, lambda: asdict(engine.stats())
+    stop_ids = ChatTokenizer(row.path).eos_ids
+    _host = RolloutHost(lambda on_done: EngineThread(engine, on_done), stop_ids)
+    thread = _host.engine
+    return settings.ROLLOUT_SLOTS, lambda: asdict(thread.stats())
 
 
 def stop_taking() -> None:

@@ -16,14 +16,13 @@ from typing import Any
 from django.conf import settings
 
 from engine.errors import MarlaasError
+from engine.types import AdapterRef
 from jobs import artifacts
 from jobs.models import BaseModel, PolicyVersion
 from jobs.services import passes
 from jobs.services.preparation import version_key
 from jobs.workers import hosting
 from marlaas_site.celery import app
-
-SCRATCH = settings.VAR_DIR / "scratch"  # of passes under way; emptied when a worker starts
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +52,11 @@ def _train(taken: passes.Pass) -> bool:
     step, task = taken.step, taken.step.task
     version = PolicyVersion.objects.get(task=task, number=step.number)
     source = artifacts.local_directory(version.key)
-    with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
+    adapter = AdapterRef(str(task.pk), version.number, version.digest, str(source))
+    with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
         result = trainer(task.base_model).train_step(
-            task=str(task.pk),
+            adapter=adapter,
             config=task.hyperparameters,
-            version=step.number,
-            adapter=source,
             state=source if step.number else None,
             groups=passes.recorded_groups(step),
             out_dir=Path(directory),
@@ -68,12 +66,16 @@ def _train(taken: passes.Pass) -> bool:
     return passes.commit_version(taken, result.digest, key, size, result.metrics)
 
 
+def _scratch() -> Path:
+    """Where this worker's passes write; emptied when it starts, so a killed one leaves nothing."""
+    return settings.VAR_DIR / "scratch" / hosting.name()
+
+
 def trainer(base_model: BaseModel) -> Any:
     """The trainer of a base model, which stays resident."""
     if base_model.slug not in _trainers:
-        from engine.training.trainer import Trainer
-
         from engine.models.load import load_base_model
+        from engine.training.trainer import Trainer
 
         _trainers[base_model.slug] = Trainer(load_base_model(base_model.path, base_model.dtype))
     return _trainers[base_model.slug]
@@ -85,8 +87,8 @@ def load() -> Callable[[], dict[str, Any]]:
 
     if settings.TORCH_THREADS:
         torch.set_num_threads(settings.TORCH_THREADS)
-    shutil.rmtree(SCRATCH, ignore_errors=True)
-    SCRATCH.mkdir(parents=True)
+    shutil.rmtree(_scratch(), ignore_errors=True)
+    _scratch().mkdir(parents=True)
     for row in BaseModel.objects.filter(slug__in=settings.WORKER_BASE_MODELS):
         trainer(row)
     return lambda: dict(_num_passes)
