@@ -136,7 +136,7 @@ class DispatchGroup:
 
 @dataclass(frozen=True)
 class DispatchTraining:
-    """Send the step to `training.<base_model>` under `fence`; ready (or lost in training) → training."""
+    """Send the step to `training.<base_model>` under `fence`; ready, or lost, → training."""
 
     task: str
     step: int

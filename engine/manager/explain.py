@@ -1,0 +1,127 @@
+"""What each task is doing or waiting for, as a phase and one plain sentence.
+
+A reason is stored and shown whenever it changes, so it holds no times and no running totals: it
+changes when a group, a step or a place in a line does. It names no other tenant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from .passes import TrainingLine
+from .snapshot import DispatchGroup, Explain, GroupView, StepView, TaskView, TenantView
+from .world import World
+
+
+def explain_tasks(
+    world: World, changed: set[str], groups: list[DispatchGroup], line: TrainingLine
+) -> list[Explain]:
+    """One Explain for each task whose phase, reason or queue position is not what it holds.
+
+    changed: tasks that this plan admits, opens a step for or ends; the next plan explains them.
+    """
+    positions = queue_positions(world, changed)
+    sent = Counter(command.task for command in groups)
+    commands = []
+    for task in world.tasks:
+        if task.id in changed:
+            continue
+        phase, reason = _explanation(world, task, sent[task.id], line)
+        command = Explain(task.id, phase, reason, positions.get(task.id, 0))
+        if (command.phase, command.reason, command.queue_position) != (
+            task.phase,
+            task.reason,
+            task.queue_position,
+        ):
+            commands.append(command)
+    return commands
+
+
+def queue_positions(world: World, admitted: set[str]) -> dict[str, int]:
+    """1 for the queued task that is next in order of submission; suspended tenants' come last."""
+    queued = [task for task in world.tasks if task.state == "queued" and task.id not in admitted]
+    queued.sort(key=lambda task: world.tenant_of(task).is_suspended)
+    return {task.id: place for place, task in enumerate(queued, start=1)}
+
+
+def over_quota(tenant: TenantView) -> bool:
+    """Whether the tenant has used up its tokens of today."""
+    return 0 < tenant.tokens_per_day <= tenant.tokens_today
+
+
+def _explanation(world: World, task: TaskView, sent: int, line: TrainingLine) -> tuple[str, str]:
+    """(phase, reason). sent: groups of the task that this plan dispatches."""
+    tenant = world.tenant_of(task)
+    if task.state == "queued":
+        return "queued", _queued_reason(world, tenant)
+    if task.state == "paused":
+        return "paused", "paused"
+    if tenant.is_suspended:
+        return "paused", "your organisation is suspended: nothing new is started"
+    if task.version < 0:
+        return "preparing", "preparing the prompts and the first version"
+    if task.step is None:
+        return "rollout", _unopened_reason(tenant)
+    if task.step.state == "open":
+        return _rollout_explanation(world, task, task.step, sent)
+    return _training_explanation(world, task, task.step, line)
+
+
+def _queued_reason(world: World, tenant: TenantView) -> str:
+    if tenant.is_suspended:
+        return "your organisation is suspended"
+    active = sum(t.tenant == tenant.id and t.state != "queued" for t in world.tasks)
+    return f"your organisation runs {active} of {tenant.max_concurrent_tasks} tasks"
+
+
+def _unopened_reason(tenant: TenantView) -> str:
+    """Of a task that has no step and got none now: only its tenant's quota keeps it so."""
+    quota = f"{tenant.tokens_per_day:,}"
+    return f"daily token quota used: {quota} of {quota}; resets at 00:00 UTC"
+
+
+def _rollout_explanation(
+    world: World, task: TaskView, step: StepView, sent: int
+) -> tuple[str, str]:
+    heading = f"step {step.number + 1} of {task.max_steps}"
+    waiting = sum(group.state == "waiting" for group in step.groups)
+    finished = sum(group.state == "finished" for group in step.groups)
+    if not world.workers("rollout", task.base_model) and finished < len(step.groups):
+        return "rollout", f"no rollout worker for {task.base_model} is running"
+    if waiting > sent:
+        still = f"{waiting - sent} of {len(step.groups)} groups waiting for generation"
+        return "rollout", f"{heading}: {still}"
+    phase = "environment" if not sent and _all_in_environment(world, step.groups) else "rollout"
+    return phase, f"{heading}: {finished} of {len(step.groups)} groups finished"
+
+
+def _all_in_environment(world: World, groups: tuple[GroupView, ...]) -> bool:
+    """Whether every trajectory that is still under way has left the rollout workers."""
+    places = [where.place for group in groups for where in group.whereabouts]
+    return bool(places) and all(_is_environment(world, place) for place in places)
+
+
+def _is_environment(world: World, place: str) -> bool:
+    kind, _, name = place.partition(":")
+    if kind == "queue":
+        return name == "environment"
+    worker = world.live.get(name)
+    return worker is not None and worker.kind == "environment"
+
+
+def _training_explanation(
+    world: World, task: TaskView, step: StepView, line: TrainingLine
+) -> tuple[str, str]:
+    ahead = [other.id for other in line.waiting if other.base_model == task.base_model]
+    if task.id not in ahead:
+        return "training", f"step {step.number + 1} of {task.max_steps}: training"
+    if not world.workers("training", task.base_model):
+        return "ready", f"no training worker for {task.base_model} is running"
+    return "ready", f"waiting to train, {ordinal(ahead.index(task.id) + 1)} in line"
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st, …"""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"

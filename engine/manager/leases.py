@@ -1,0 +1,67 @@
+"""Leases: when dispatched work counts as lost, and why, in words for people.
+
+A lease is not a timer of its own: it holds while Redis and the workers' heartbeats can say where
+the work is. Declaring work lost is always safe (a late result meets a higher attempt or fence and
+is dropped), so the limits only weigh waiting against generating twice.
+"""
+
+from __future__ import annotations
+
+from .snapshot import GroupView, Snapshot, StepView, Whereabouts, WorkerView
+
+BEAT_LIMIT_S = 10.0  # a worker beats every 2 s; five missed beats are no accident
+UNSEEN_LIMIT_S = (
+    3.0  # dispatched, but Redis knows nothing of it: the send failed, or Redis was lost
+)
+POPPED_LIMIT_S = 5.0  # said to be in a queue that is empty: taken by nobody we know of
+QUEUE_LIMIT_S = 600.0  # in a queue that never empties; longer than any queue of 1.5 x slots takes
+
+
+def live_workers(snapshot: Snapshot) -> dict[str, WorkerView]:
+    """Incarnations that beat lately and were not followed by a newer one of the same name."""
+    newest: dict[str, float] = {}
+    for worker in snapshot.workers:
+        newest[worker.name] = max(worker.started_at, newest.get(worker.name, worker.started_at))
+    return {
+        worker.incarnation: worker
+        for worker in snapshot.workers
+        if snapshot.now - worker.last_beat_at <= BEAT_LIMIT_S
+        and worker.started_at == newest[worker.name]
+    }
+
+
+def group_loss(group: GroupView, snapshot: Snapshot, live: dict[str, WorkerView]) -> str:
+    """Why a dispatched group is lost, or "" while its lease holds.
+
+    One lost trajectory loses the group: its attempt can never be whole again.
+    """
+    if not group.whereabouts:
+        if snapshot.now - group.dispatched_at > UNSEEN_LIMIT_S:
+            return "the queue server knows nothing of it"
+        return ""
+    losses = (_place_loss(where, snapshot, live) for where in group.whereabouts)
+    return next((loss for loss in losses if loss), "")
+
+
+def pass_loss(
+    step: StepView, base_model: str, snapshot: Snapshot, live: dict[str, WorkerView]
+) -> str:
+    """Why a training pass is lost, or "" while its lease holds. For steps in state training."""
+    if step.holder:
+        return "" if step.holder in live else "its training worker stopped"
+    waited_s = snapshot.now - step.dispatched_at
+    if waited_s > POPPED_LIMIT_S and not snapshot.queues.get(f"training.{base_model}", 0):
+        return "it left the training queue and no worker has it"
+    return ""
+
+
+def _place_loss(where: Whereabouts, snapshot: Snapshot, live: dict[str, WorkerView]) -> str:
+    kind, _, name = where.place.partition(":")
+    if kind == "worker":
+        return "" if name in live else "the worker that held it stopped"
+    waited_s = snapshot.now - where.since
+    if waited_s > QUEUE_LIMIT_S:
+        return f"it sat in the queue {name} for more than {QUEUE_LIMIT_S:.0f} s"
+    if waited_s > POPPED_LIMIT_S and not snapshot.queues.get(name, 0):
+        return f"it left the queue {name} and no worker has it"
+    return ""
