@@ -1,0 +1,100 @@
+"""A base model's tokenizer and chat template, without torch: messages to ids, ids to text.
+
+Prompts are tokenised once, here; a completion is never tokenised again. The template is rendered as
+transformers renders it (same environment, same names), in jinja2's immutable sandbox, because a
+model from the hub is somebody else's code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer
+
+from ..errors import ModelError
+from .paths import model_directory, read_json
+
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class ChatTokenizer:
+    """Immutable after construction; safe to share between threads."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """path: Hugging Face directory or hub id. Raises: ModelError if anything is missing."""
+        directory = model_directory(path)
+        settings = read_json(directory, "tokenizer_config.json")
+        try:
+            self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"{directory / 'tokenizer.json'} cannot be read: {error}") from error
+        file = directory / "chat_template.jinja"
+        source = (
+            file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
+        )
+        if not isinstance(source, str):
+            raise ModelError(f"{directory} has no chat template: use an instruct model.")
+        self._template = _environment().from_string(source)
+        self._names = {name: _text(settings.get(name)) for name in SPECIAL_TOKENS}
+        self.eos_ids: tuple[int, ...] = self._find_eos_ids(
+            read_json(directory, "generation_config.json"), read_json(directory, "config.json")
+        )
+
+    def render(self, messages: list[dict[str, str]]) -> str:
+        """The prompt as text, generation prompt added. Raises: ModelError if refused."""
+        names = {name: text for name, text in self._names.items() if text}
+        try:
+            return self._template.render(messages=messages, add_generation_prompt=True, **names)
+        except (TemplateError, TypeError) as error:
+            raise ModelError(f"The chat template refuses these messages: {error}") from error
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """messages: [{"role": "user", "content": "…"}, …] to prompt ids. Raises: ModelError."""
+        return self._tokenizer.encode(self.render(messages), add_special_tokens=False).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Token ids to text, special tokens left out."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    def _find_eos_ids(self, *configs: dict[str, Any]) -> tuple[int, ...]:
+        """Every id that ends a generation, each once: the configurations', then the tokenizer's."""
+        found: list[int] = []
+        for config in configs:
+            value = config.get("eos_token_id")
+            found += value if isinstance(value, list) else [] if value is None else [value]
+        own = self._tokenizer.token_to_id(self._names["eos_token"])
+        return _distinct(found if own is None else [*found, own])
+
+
+def _distinct(ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(ids))
+
+
+def _text(token: Any) -> str:
+    """A special token stands as text or as a mapping with "content"; "" if absent."""
+    return (token.get("content") if isinstance(token, dict) else token) or ""
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """As in transformers.utils.chat_template_utils, so that templates render the same."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return environment
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise(message: str) -> NoReturn:
+    raise TemplateError(message)

@@ -1,0 +1,1 @@
+"""Token generation: the engine protocol, the torch engine, and the thread that hosts an engine."""

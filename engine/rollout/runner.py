@@ -1,0 +1,127 @@
+"""The base model's forward pass over the rows of many sequences: fused weights, a LoRA plan.
+
+Rows are tokens; whose they are is the business of `attend`, which a prefill and a decode step give
+differently. The fused weights take the place of the model's own (its modules become views), so the
+base model is in memory once. Checked against transformers in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..adapters.stack import FUSED, LoraPlan
+from ..config import LINEAR_MODULES
+from ..models.load import LoadedModel
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+"""(layer, q (N, heads, D), k (N, kv heads, D), v (N, kv heads, D)) to (N, heads · D)."""
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    input_norm: nn.Module
+    post_norm: nn.Module
+    q_norm: nn.Module | None  # Qwen3
+    k_norm: nn.Module | None
+    fused: dict[str, tuple[Tensor, Tensor | None]]  # weight and bias of each of FUSED
+
+
+class ModelRunner:
+    """One forward pass at a time; keeps no state of sequences."""
+
+    def __init__(self, base: LoadedModel, max_length: int) -> None:
+        """max_length: tokens of the longest sequence; the rotary tables go that far."""
+        config = base.config
+        self.num_heads = config.num_attention_heads
+        self.num_kv_heads = config.num_key_value_heads
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.num_heads
+        self.vocab_size = config.vocab_size
+        self.device, self.dtype = base.device, base.dtype
+        self._core, self._head = base.model.model, base.model.lm_head
+        self._layers = [_layer_weights(layer) for layer in self._core.layers]
+        positions = torch.arange(max_length, device=self.device)[None]
+        cos, sin = self._core.rotary_emb(self._head.weight[:1, :1], positions)
+        self._cos, self._sin = cos[0], sin[0]
+
+    @property
+    def num_layers(self) -> int:
+        return len(self._layers)
+
+    def forward(self, ids: Tensor, positions: Tensor, attend: Attend, lora: LoraPlan) -> Tensor:
+        """ids, positions: int64 (N). Returns the last hidden state, normed: (N, H)."""
+        x = F.embedding(ids, self._core.embed_tokens.weight)
+        cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
+        for index, layer in enumerate(self._layers):
+            h = layer.input_norm(x)
+            q, k, v = self._heads(layer, self._project(index, "qkv", h, lora), cos, sin)
+            x = x + self._project(index, "o", attend(index, q, k, v), lora)
+            h = layer.post_norm(x)
+            gate, up = self._project(index, "gate_up", h, lora).chunk(2, -1)
+            x = x + self._project(index, "down", F.silu(gate) * up, lora)
+        return self._core.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(N, H) to (N, V), in the model's dtype."""
+        return self._head(hidden)
+
+    def _project(self, index: int, fused: str, x: Tensor, lora: LoraPlan) -> Tensor:
+        weight, bias = self._layers[index].fused[fused]
+        return lora.apply(index, fused, x, F.linear(x, weight, bias))
+
+    def _heads(
+        self, layer: LayerWeights, qkv: Tensor, cos: Tensor, sin: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Split into heads; queries and keys normed (Qwen3) and rotated."""
+        heads = qkv.unflatten(-1, (-1, self.head_dim))
+        q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], 1)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = layer.q_norm(q), layer.k_norm(k)
+        return _rotate(q, cos, sin), _rotate(k, cos, sin), v
+
+
+def linear_shapes_of(base: LoadedModel) -> dict[str, tuple[int, int]]:
+    """(out, in) of every layer that can get an adapter, by PEFT's module name."""
+    return {
+        name: (module.weight.shape[0], module.weight.shape[1])
+        for name, module in base.model.named_modules()
+        if name.rpartition(".")[2] in LINEAR_MODULES
+    }
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding. x: (N, heads, D); cos, sin: (N, 1, D)."""
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
+def _layer_weights(layer: nn.Module) -> LayerWeights:
+    fused = {
+        name: _fuse([layer.get_submodule(module) for module in modules])
+        for name, modules in FUSED.items()
+    }
+    attention = layer.self_attn
+    return LayerWeights(
+        layer.input_layernorm,
+        layer.post_attention_layernorm,
+        getattr(attention, "q_norm", None),
+        getattr(attention, "k_norm", None),
+        fused,
+    )
+
+
+def _fuse(modules: list[nn.Module]) -> tuple[Tensor, Tensor | None]:
+    """One weight (and bias) of several linear layers; the layers become views of it."""
+    if len(modules) == 1:
+        return modules[0].weight, modules[0].bias
+    sizes = [module.weight.shape[0] for module in modules]
+    weight = torch.cat([module.weight.data for module in modules])
+    for module, part in zip(modules, weight.split(sizes), strict=True):
+        module.weight.data = part
+    if modules[0].bias is None:
+        return weight, None
+    return weight, torch.cat([module.bias.data for module in modules])

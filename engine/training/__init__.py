@@ -1,0 +1,1 @@
+"""Policy updates: advantages, losses, batches with shared prompts, training state, the trainer."""
