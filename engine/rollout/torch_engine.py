@@ -86,6 +86,7 @@ class TorchEngine:
             held.add(request.id)
         self._waiting.extend(requests)
 
+    @torch.inference_mode()
     def cancel(self, ids: Iterable[str]) -> None:
         unwanted = set(ids)
         for request in [r for r in self._waiting if r.id in unwanted]:
@@ -106,6 +107,7 @@ class TorchEngine:
         self._errors += sum(g.finish_reason == "error" for g in done)
         return done
 
+    @torch.inference_mode()
     def reset(self) -> None:
         self._waiting.clear()
         for slot in reversed(range(len(self._running))):
