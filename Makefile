@@ -1,7 +1,9 @@
 # make run and make test are all that most people need; both set up .venv first.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; \
 	done)
+endif
 BIN := .venv/bin
 TESTS ?=
 

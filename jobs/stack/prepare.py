@@ -32,6 +32,7 @@ Say = Callable[[str], None]
 def prepare(say: Say, base_models: dict[str, str] | None = None) -> None:
     """All of it, in order. base_models: slug to path, to register. Raises: CommandError."""
     check_room()
+    settings.STATIC_ROOT.mkdir(exist_ok=True)  # whitenoise asks for it; nothing is collected there
     say(f"Redis: {find_redis()}")
     say(f"Database: {migrate()}")
     register_base_models(say, base_models or {})
