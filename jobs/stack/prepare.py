@@ -5,7 +5,6 @@ Every step is safe to repeat and says in one sentence what is wrong and what to 
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from redis.exceptions import RedisError
 from engine.errors import MarlaasError
 from jobs.models import BaseModel
 from jobs.services.base_models import add_base_model
+from jobs.stack.demo_model import convert_demo_model
 from jobs.stack.redis_server import find_redis_server
 
 DEMO_SLUG = "smollm2-135m-instruct"
@@ -90,29 +90,11 @@ def register_base_models(say: Say, wanted: dict[str, str]) -> None:
     demo = settings.VAR_DIR / "models" / DEMO_SLUG
     others = BaseModel.objects.filter(is_enabled=True).exclude(slug=DEMO_SLUG)
     if not wanted and not others.exists():
-        convert_demo_model(demo, say)
+        if not (demo / "config.json").exists():
+            say("Base model: converting the demo model once, about 20 seconds …")
+            if not convert_demo_model(demo):
+                raise CommandError("The demo model could not be made; the reason stands above.")
         row = add_base_model(DEMO_SLUG, str(demo), name=DEMO_NAME)
         say(f"Base model: {row.name}")
     if not BaseModel.objects.filter(is_enabled=True).exists():
         raise CommandError("Every base model is disabled: enable one under /ops/admin/.")
-
-
-def convert_demo_model(target: Path, say: Say) -> None:
-    """Convert the demo model in a process of its own, so that this one never holds torch."""
-    if (target / "config.json").exists():
-        return
-    say("Base model: converting the demo model once, about 20 seconds …")
-    child = multiprocessing.get_context("spawn").Process(target=_convert, args=(str(target),))
-    child.start()
-    child.join()
-    if child.exitcode:
-        raise CommandError("The demo model could not be converted; the reason stands above.")
-
-
-def _convert(target: str) -> None:
-    from engine.models.demo import prepare_demo_model
-
-    try:
-        prepare_demo_model(None, target, progress=lambda text: print(f"        {text}", flush=True))
-    except MarlaasError as error:
-        raise SystemExit(str(error)) from error
