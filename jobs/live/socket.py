@@ -146,11 +146,10 @@ class LiveSocket:
             return
         if stream not in self.subscriptions and len(self.subscriptions) >= MAX_STREAMS:
             raise Closed(1008)
-        subscription = Subscription(stream, command.epoch, command.since)
-        self.subscriptions[stream] = subscription
         await self.doorbells.join(doorbell.group_name(stream))  # the group first, rows second
         heads = await database_sync_to_async(_heads)([stream])
         self._post({"op": "ok", "stream": stream, "head": heads.get(stream, ["", 0])[1]})
+        self.subscriptions[stream] = Subscription(stream, command.epoch, command.since)
 
     async def _forget(self, stream: str) -> None:
         if self.subscriptions.pop(stream, None):

@@ -91,8 +91,8 @@ def test_a_heartbeat_finds_what_a_lost_doorbell_would_have_told(
             await say(socket, op="sub", stream=task.stream, epoch=epoch, since=1)
             await hear(socket, "ok")
             await in_thread(write)(task.stream, 2)
-            assert (await hear(socket, "hb"))["heads"] == {task.stream: [epoch, 2]}
             assert (await hear(socket, "ev"))["to"] == 2
+            assert (await hear(socket, "hb"))["heads"] == {task.stream: [epoch, 2]}
 
     run(story)
 
