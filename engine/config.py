@@ -7,83 +7,81 @@ key names its nearest known one. Errors come all at once, by field.
 
 from __future__ import annotations
 
-import difflib
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from .errors import SpecError
+from .parameters import convert, parameter, shown, unknown
 
 LINEAR_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-def _setting(default: Any, help: str, **limits: Any) -> Any:
-    """A field with its help text and `low`, `high` (inclusive), `above` (exclusive), `choices`."""
-    return field(default=default, metadata={"help": help, **limits})
 
 
 @dataclass(frozen=True)
 class TaskConfig:
     """All hyper-parameters of a task. Field metadata holds help and limits for forms and docs."""
 
-    batch_size: int = _setting(8, "prompts a step", low=1, high=512)
-    group_size: int = _setting(8, "trajectories of each prompt", low=2, high=128)
-    max_steps: int = _setting(40, "policy updates until the task ends", low=1, high=100_000)
-    max_prompt_length: int = _setting(
+    batch_size: int = parameter(8, "prompts a step", low=1, high=512)
+    group_size: int = parameter(8, "trajectories of each prompt", low=2, high=128)
+    max_steps: int = parameter(40, "policy updates until the task ends", low=1, high=100_000)
+    max_prompt_length: int = parameter(
         512, "tokens of a prompt, chat template included", low=1, high=32_768
     )
-    max_completion_length: int = _setting(
+    max_completion_length: int = parameter(
         64, "tokens generated at most a trajectory", low=1, high=32_768
     )
-    overlong_policy: str = _setting(
+    overlong_policy: str = parameter(
         "skip",
         "prompts longer than max_prompt_length: skip them, or fail the task",
         choices=("skip", "fail"),
     )
-    temperature: float = _setting(1.0, "sampling temperature", above=0.0, high=5.0)
-    top_p: float = _setting(1.0, "must be 1 for training", low=0.0, high=1.0)
-    top_k: int = _setting(0, "must be 0 (off) for training", low=0, high=1_000_000)
-    learning_rate: float = _setting(1e-4, "AdamW step size", above=0.0, high=1.0)
-    lr_scheduler_type: str = _setting(
+    temperature: float = parameter(1.0, "sampling temperature", above=0.0, high=5.0)
+    top_p: float = parameter(1.0, "must be 1 for training", low=0.0, high=1.0)
+    top_k: int = parameter(0, "must be 0 (off) for training", low=0, high=1_000_000)
+    learning_rate: float = parameter(1e-4, "AdamW step size", above=0.0, high=1.0)
+    lr_scheduler_type: str = parameter(
         "constant",
         "learning rate over steps, after warm-up",
         choices=("constant", "linear", "cosine"),
     )
-    warmup_steps: int = _setting(0, "steps of linear warm-up", low=0, high=100_000)
-    weight_decay: float = _setting(0.0, "AdamW decoupled weight decay", low=0.0, high=10.0)
-    max_grad_norm: float = _setting(
+    warmup_steps: int = parameter(0, "steps of linear warm-up", low=0, high=100_000)
+    weight_decay: float = parameter(0.0, "AdamW decoupled weight decay", low=0.0, high=10.0)
+    max_grad_norm: float = parameter(
         1.0, "gradient norm above which it is scaled down", above=0.0, high=1e6
     )
-    loss_type: str = _setting(
+    loss_type: str = parameter(
         "dapo",
-        "dapo: mean over all tokens; grpo: mean over sequences; dr_grpo: sum over max_completion_length",
+        "dapo: mean over all tokens; grpo: mean over sequences;"
+        " dr_grpo: sum over max_completion_length",
         choices=("grpo", "dr_grpo", "dapo"),
     )
-    epsilon: float = _setting(0.2, "ratio is clipped below 1 - epsilon", above=0.0, high=1.0)
-    epsilon_high: float = _setting(
+    epsilon: float = parameter(0.2, "ratio is clipped below 1 - epsilon", above=0.0, high=1.0)
+    epsilon_high: float = parameter(
         0.2, "ratio is clipped above 1 + epsilon_high", above=0.0, high=10.0
     )
-    beta: float = _setting(
+    beta: float = parameter(
         0.0, "weight of the KL to the base model in the loss; 0 skips it", low=0.0, high=10.0
     )
-    scale_rewards: str = _setting(
+    scale_rewards: str = parameter(
         "group",
         "divide advantages by the standard deviation of the group, of the batch, or not",
         choices=("group", "batch", "none"),
     )
-    lora_rank: int = _setting(16, "rank of the adapter", low=1, high=512)
-    lora_alpha: float = _setting(
+    lora_rank: int = parameter(16, "rank of the adapter", low=1, high=512)
+    lora_alpha: float = parameter(
         32.0, "adapter scale is lora_alpha / lora_rank", above=0.0, high=4096.0
     )
-    target_modules: tuple[str, ...] = _setting(
+    target_modules: tuple[str, ...] = parameter(
         LINEAR_MODULES, "linear layers that get an adapter", choices=LINEAR_MODULES
     )
-    max_staleness: int = _setting(0, "0: strictly on-policy (the only value so far)", low=0, high=0)
-    checkpoint_interval: int = _setting(
+    max_staleness: int = parameter(
+        0, "0: strictly on-policy (the only value so far)", low=0, high=0
+    )
+    checkpoint_interval: int = parameter(
         10, "every so many versions one is kept for good; 0: only the last", low=0, high=100_000
     )
-    keep_last: int = _setting(2, "most recent versions kept", low=1, high=100)
-    seed: int = _setting(
+    keep_last: int = parameter(2, "most recent versions kept", low=1, high=100)
+    seed: int = parameter(
         0, "of prompt order, sampling and adapter initialisation", low=0, high=2**31 - 1
     )
 
@@ -146,17 +144,22 @@ ALIASES = {
 }
 
 REFUSED_ALIASES = {
-    "train_batch_size": "some tools count prompts here, some completions; give batch_size in prompts",
-    "generation_batch_size": "counts completions; give batch_size = generation_batch_size / group_size",
+    "train_batch_size": "counts prompts in some tools, completions in others;"
+    " give batch_size in prompts",
+    "generation_batch_size": "counts completions;"
+    " give batch_size = generation_batch_size / group_size",
     "batchSizeSamples": "counts samples; give batch_size in prompts",
     "learning_rate_multiplier": "has no base here; give learning_rate",
     "compute_multiplier": "cannot be converted; give batch_size, group_size and max_steps",
     "vllm_max_model_length": "is a total; give max_prompt_length and max_completion_length",
     "maxContextLength": "is a total; give max_prompt_length and max_completion_length",
     "kl_penalty_coef": "is a KL in the reward, beta is one in the loss; give beta if that is meant",
-    "num_train_epochs": "give max_steps",
-    "epochs": "give max_steps",
+    "num_train_epochs": "depends on the dataset's size; give max_steps",
+    "epochs": "depends on the dataset's size; give max_steps",
 }
+
+
+MAX_SETTINGS = 100  # keys looked at; looking for near names costs time for each
 
 
 def parse_config(values: dict[str, Any]) -> TaskConfig:
@@ -164,70 +167,58 @@ def parse_config(values: dict[str, Any]) -> TaskConfig:
 
     Numbers may come as text ("1e-4"). Raises: SpecError with every wrong field at once.
     """
+    if not isinstance(values, dict):
+        raise SpecError({"config": ['Must be an object of settings, such as {"max_steps": 40}.']})
+    if len(values) > MAX_SETTINGS:
+        raise SpecError({"config": [f"Has {len(values)} keys; there are {len(FIELDS)} settings."]})
     errors: dict[str, list[str]] = {}
     parsed: dict[str, Any] = {}
     for key, value in values.items():
         name = ALIASES.get(key, key)
-        if key in REFUSED_ALIASES:
-            errors.setdefault(key, []).append(f"{key} {REFUSED_ALIASES[key]}.")
-        elif name not in FIELDS:
-            errors.setdefault(key, []).append(_unknown(key))
-        elif name in parsed:
-            errors.setdefault(name, []).append(f"Given twice: {key} means {name}.")
-        else:
-            try:
-                parsed[name] = _convert(name, value)
-            except ValueError as error:
-                errors.setdefault(name, []).append(str(error))
-    if parsed.get("top_p", 1.0) != 1.0 or parsed.get("top_k", 0) != 0:
-        name = "top_p" if parsed.get("top_p", 1.0) != 1.0 else "top_k"
-        errors.setdefault(name, []).append(
-            "Must be off for training (top_p 1, top_k 0): a truncated distribution's log-probs are not"
-            " those of the policy that the loss corrects for. Use temperature."
-        )
+        try:
+            parsed[name] = _checked(key, name, value, parsed)
+        except ValueError as error:
+            errors.setdefault(name, []).append(str(error))
+    for name, text in _contradictions({**_defaults(), **parsed}):
+        errors.setdefault(name, []).append(text)
     if errors:
         raise SpecError(errors)
     return TaskConfig(**parsed)
 
 
-def _unknown(key: str) -> str:
-    near = difflib.get_close_matches(key, [*FIELDS, *ALIASES], n=1, cutoff=0.5)
-    hint = f" Did you mean {ALIASES.get(near[0], near[0])}?" if near else ""
-    return f"There is no setting {key!r}.{hint}"
+def _checked(key: str, name: str, value: Any, parsed: dict[str, Any]) -> Any:
+    """The value of one setting. Raises ValueError with the full sentence."""
+    if key in REFUSED_ALIASES:
+        raise ValueError(f"{key} {REFUSED_ALIASES[key]}.")
+    if name not in FIELDS:
+        raise ValueError(unknown("setting", key, FIELDS, ALIASES))
+    if name in parsed:
+        raise ValueError(f"Given twice: {key} means {name}.")
+    return _convert(name, value)
+
+
+def _defaults() -> dict[str, Any]:
+    return {name: spec.default for name, spec in FIELDS.items()}
+
+
+def _contradictions(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """(field, message) of settings that do not go together."""
+    found = [
+        (
+            name,
+            "Must be off for training (top_p 1, top_k 0): a truncated distribution's log-probs are"
+            " not those of the policy that the loss corrects for. Use temperature.",
+        )
+        for name, off in (("top_p", 1.0), ("top_k", 0))
+        if values[name] != off
+    ]
+    if values["warmup_steps"] > values["max_steps"]:
+        found.append(("warmup_steps", "Must not be larger than max_steps."))
+    return found
 
 
 def _convert(name: str, value: Any) -> Any:
-    """One value to its field's type, within its limits. Raises ValueError with the full sentence."""
-    spec = FIELDS[name]
-    limits = spec.metadata
-    if name == "target_modules":
-        return _modules(value)
-    if "choices" in limits:
-        if value not in limits["choices"]:
-            raise ValueError(f"Must be one of {', '.join(limits['choices'])}, not {value!r}.")
-        return value
-    number = _number(value, whole=isinstance(spec.default, int))
-    if "above" in limits and not number > limits["above"]:
-        raise ValueError(f"Must be above {limits['above']:g}, not {number:g}.")
-    if "low" in limits and number < limits["low"]:
-        raise ValueError(f"Must be at least {limits['low']:g}, not {number:g}.")
-    if number > limits["high"]:
-        raise ValueError(f"Must be at most {limits['high']:g}, not {number:g}.")
-    return number
-
-
-def _number(value: Any, *, whole: bool) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise ValueError(f"Must be a number, not {value!r}.")
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"Must be a number, not {value!r}.") from None
-    if not math.isfinite(number):
-        raise ValueError(f"Must be a finite number, not {value!r}.")
-    if whole and number != int(number):
-        raise ValueError(f"Must be a whole number, not {value!r}.")
-    return int(number) if whole else number
+    return _modules(value) if name == "target_modules" else convert(FIELDS[name], value)
 
 
 def _modules(value: Any) -> tuple[str, ...]:
@@ -236,9 +227,9 @@ def _modules(value: Any) -> tuple[str, ...]:
     names = value.replace(",", " ").split() if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not names:
         raise ValueError("Must be a list of layer names, or all-linear.")
-    wrong = [str(n) for n in names if n not in LINEAR_MODULES]
+    wrong = [shown(name) for name in names if name not in LINEAR_MODULES]
     if wrong:
         raise ValueError(
-            f"Unknown layers {', '.join(wrong)}; there are {', '.join(LINEAR_MODULES)}."
+            f"Unknown layers {', '.join(wrong[:5])}; there are {', '.join(LINEAR_MODULES)}."
         )
-    return tuple(n for n in LINEAR_MODULES if n in names)
+    return tuple(name for name in LINEAR_MODULES if name in names)

@@ -1,0 +1,127 @@
+"""Parameters that strangers set: typed, limited, and explained, in the fields of a dataclass.
+
+`parameter` declares one, `convert` reads a person's value for it, `describe` tells a form or a
+document about it. Nothing here knows what the parameters are for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, field, fields
+from typing import Any
+
+SHOWN_CHARACTERS = 60
+
+
+def parameter(default: Any, help: str, **limits: Any) -> Any:
+    """A dataclass field whose type is its default's.
+
+    limits: `low`, `high` (inclusive), `above` (exclusive), `choices`, `max_length` (characters).
+    """
+    return field(default=default, metadata={"help": help, **limits})
+
+
+def convert(spec: Field[Any], value: Any) -> Any:
+    """A person's value to the field's type. Raises ValueError with the full sentence."""
+    limits = spec.metadata
+    if "choices" in limits:
+        return choice(value, limits["choices"])
+    if isinstance(spec.default, bool):
+        return _truth(value)
+    if isinstance(spec.default, str):
+        return text(value, limits.get("max_length", 100))
+    return number(value, limits, is_whole=isinstance(spec.default, int))
+
+
+def choice(value: Any, choices: tuple[str, ...]) -> str:
+    """The value if it is one of the choices. Raises ValueError with the full sentence."""
+    if value not in choices:
+        raise ValueError(f"Must be one of {', '.join(choices)}, not {shown(value)}.")
+    return value
+
+
+def text(value: Any, max_length: int) -> str:
+    """Text that can be stored. Raises ValueError with the full sentence."""
+    if not isinstance(value, str):
+        raise ValueError(f"Must be text, not {shown(value)}.")
+    if len(value) > max_length:
+        raise ValueError(f"Must have at most {max_length} characters, not {len(value):,}.")
+    if any(ord(mark) < 32 or 0xD800 <= ord(mark) < 0xE000 for mark in value):
+        raise ValueError("Must not contain control characters or lone surrogates.")
+    return value
+
+
+def number(value: Any, limits: Mapping[str, Any], *, is_whole: bool) -> Any:
+    """A number, or its text, within the limits. Raises ValueError with the full sentence."""
+    found = _parse_number(value, is_whole)
+    if "above" in limits and not found > limits["above"]:
+        raise ValueError(f"Must be above {limits['above']:,}, not {found:,}.")
+    if "low" in limits and found < limits["low"]:
+        raise ValueError(f"Must be at least {limits['low']:,}, not {found:,}.")
+    if "high" in limits and found > limits["high"]:
+        raise ValueError(f"Must be at most {limits['high']:,}, not {found:,}.")
+    return found
+
+
+def _parse_number(value: Any, is_whole: bool) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"Must be a number, not {shown(value)}.")
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"Must be a number, not {shown(value)}.") from None
+    if not math.isfinite(found):
+        raise ValueError(f"Must be a finite number, not {shown(value)}.")
+    if is_whole and found != int(found):
+        raise ValueError(f"Must be a whole number, not {shown(value)}.")
+    return int(found) if is_whole else found
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ValueError(f"Must be true or false, not {shown(value)}.")
+
+
+def unknown(kind: str, key: str, known: Iterable[str], aliases: Mapping[str, str]) -> str:
+    """The sentence for a key that does not exist; names the nearest one that does."""
+    near = difflib.get_close_matches(key[:SHOWN_CHARACTERS], [*known, *aliases], n=1, cutoff=0.5)
+    hint = f" Did you mean {aliases.get(near[0], near[0])}?" if near else ""
+    return f"There is no {kind} {shown(key)}.{hint}"
+
+
+def shown(value: Any) -> str:
+    """A stranger's value, as short as a message may quote it."""
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, dict):
+        return "an object"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    try:
+        quoted = repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        return "a very long number"
+    return quoted if len(quoted) <= SHOWN_CHARACTERS else f"{quoted[: SHOWN_CHARACTERS - 1]}…"
+
+
+def describe(cls: type) -> list[dict[str, Any]]:
+    """The parameters of a dataclass, as plain values: name, type, default, help and limits."""
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", tuple: "array"}
+    return [
+        {
+            "name": spec.name,
+            "type": kinds[type(spec.default)],
+            "default": list(spec.default) if isinstance(spec.default, tuple) else spec.default,
+            **{
+                key: list(value) if isinstance(value, tuple) else value
+                for key, value in spec.metadata.items()
+            },
+        }
+        for spec in fields(cls)
+        if spec.metadata
+    ]

@@ -1,0 +1,170 @@
+"""Each reward function scores what it says, and says when it cannot."""
+
+import threading
+import time
+
+import pytest
+
+from engine.errors import GraderError
+from engine.rewards import parse_graders
+from engine.rewards.pattern import TIMEOUT_S
+
+
+def score(item: dict[str, object], completion: str, **row: object) -> float:
+    (grader,) = parse_graders([item])
+    return grader.score(completion, row)
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "options", "expected"),
+    [
+        (" Paris\n", "Paris", {}, 1),
+        (" Paris\n", "Paris", {"strip": False}, 0),
+        ("paris", "Paris", {}, 0),
+        ("STRASSE", "Straße", {"ignore_case": True}, 1),
+        ("cafe\u0301", "caf\u00e9", {}, 1),
+        ("48", 48, {}, 1),
+        ("Paris.", "Paris", {}, 0),
+    ],
+)
+def test_exact(completion: str, answer: object, options: dict, expected: float) -> None:
+    assert score({"type": "exact", **options}, completion, answer=answer) == expected
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "options", "expected"),
+    [
+        ("3 + 4 = 7", "7", {}, 1),
+        ("7 is 3 + 4", "7", {}, 0),
+        ("7 is 3 + 4", "7", {"which": "first"}, 1),
+        ("7", "7", {"which": "only"}, 1),
+        ("It is 7", "7", {"which": "only"}, 0),
+        ("The answer is 42.", "42", {}, 1),
+        ("It costs $1,234.50!", "1234.5", {}, 1),
+        ("1\u202f234", 1234, {}, 1),
+        ("1,2,3", "3", {}, 1),
+        ("1234,567", "567", {}, 1),
+        ("-7", "-7", {}, 1),
+        ("−7", "-7", {}, 1),
+        ("x = -7", -7, {}, 1),
+        ("10-7", "7", {}, 1),
+        ("10-7", "-7", {}, 0),
+        ("f(x)-7", "7", {}, 1),
+        ("12.0", "12", {}, 1),
+        ("1e3", "1000", {}, 1),
+        ("１２", "12", {}, 1),
+        ("12", "The total is 12.\n#### 12", {}, 1),
+        ("1234", "#### 1,234", {}, 1),
+        ("none", "7", {}, 0),
+        ("", "7", {}, 0),
+        ("3.14", "3.14159", {"tolerance": 0.01}, 1),
+        ("3.1", "3.14159", {"tolerance": 0.01}, 0),
+        ("0.3", "0.2", {"tolerance": 0.1}, 1),
+        ("12345678901234567891", "12345678901234567890", {}, 0),
+        (".5", "0.5", {}, 1),
+        ("9" * 100_000, "9", {}, 0),
+        ("1e999", "1", {}, 0),
+    ],
+)
+def test_numeric(completion: str, answer: object, options: dict, expected: float) -> None:
+    assert score({"type": "numeric", **options}, completion, answer=answer) == expected
+
+
+@pytest.mark.parametrize("answer", ["3/4", "twelve", "12%", "", "(A)", "\\boxed{12}", None, True])
+def test_a_reference_that_is_no_number_leaves_the_completion_ungraded(answer: object) -> None:
+    with pytest.raises(GraderError, match="column 'answer' holds"):
+        score({"type": "numeric"}, "12", answer=answer)
+
+
+@pytest.mark.parametrize(
+    ("item", "completion", "expected"),
+    [
+        ({"pattern": r"^\d+$"}, "12", 1),
+        ({"pattern": r"^\d+$"}, "12a", 0),
+        ({"pattern": "YES", "ignore_case": True}, "oh yes", 1),
+        ({"pattern": r"answer: (\w+)", "target": "answer"}, "answer: 1, answer: blue ", 1),
+        ({"pattern": r"answer: (\w+)", "target": "answer"}, "answer: blue, answer: 1", 0),
+        ({"pattern": r"blue\s*$", "target": "answer"}, "so: blue\n", 1),
+        ({"pattern": r"(x)?blue", "target": "answer"}, "blue", 0),
+        ({"pattern": r"\p{Lu}\N{DIGIT ONE}"}, "É1", 1),
+        ({"pattern": r"a{2,3}\{x\}"}, "aaa{x}", 1),
+    ],
+)
+def test_regex(item: dict, completion: str, expected: float) -> None:
+    assert score({"type": "regex", **item}, completion, answer="blue") == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"(a+)+$", "a" * 5_000 + "b"),
+        (r"(a|aa)+$", "a" * 5_000 + "b"),
+        (r"(x+x+)+y$", "xy" + "x" * 20_000),
+        (r"(?:(\w)(?=.*\1.*\1.*\1))*$", "abcdefghij" * 2_000),
+        (r"(?:(?:(?:a{1,100}){1,100}){1,100}){1,100}b$", "ab" + "a" * 20_000),
+    ],
+)
+def test_a_catastrophic_pattern_ends_in_time_without_stopping_other_threads(
+    pattern: str, text: str
+) -> None:
+    ticks: list[float] = []
+    is_done = threading.Event()
+
+    def tick() -> None:
+        while not is_done.wait(0.01):
+            ticks.append(time.monotonic())
+
+    other = threading.Thread(target=tick, daemon=True)
+    other.start()
+    started = time.monotonic()
+    with pytest.raises(GraderError, match="unresponsive_reward_error"):
+        score({"type": "regex", "pattern": pattern}, text)
+    took = time.monotonic() - started
+    is_done.set()
+    other.join()
+    assert took < TIMEOUT_S * 10  # a hang would be years; the margin is for a busy machine
+    assert len(ticks) >= 3
+
+
+THINK = "<think>so</think>\n<answer>4</answer>"
+
+
+@pytest.mark.parametrize(
+    ("completion", "options", "expected"),
+    [
+        (THINK, {}, 1),
+        (f" {THINK}\n", {}, 1),
+        (f"Well: {THINK}", {}, 0),
+        (f"Well: {THINK} Done.", {"allow_outside": True}, 1),
+        ("<answer>4</answer><think>so</think>", {"allow_outside": True}, 0),
+        ("<think>so<answer>4</answer></think>", {"allow_outside": True}, 0),
+        ("<think>so</think>", {}, 0),
+        (THINK + THINK, {"allow_outside": True}, 0),
+        ("</think>so<think><answer>4</answer>", {"allow_outside": True}, 0),
+        ("so</think><answer>4</answer>", {"is_opened": True}, 1),
+        ("so</think><answer>4</answer>", {}, 0),
+        ("<a>1</a>", {"tags": "a"}, 1),
+        ("", {}, 0),
+    ],
+)
+def test_format(completion: str, options: dict, expected: float) -> None:
+    assert score({"type": "format", **options}, completion) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "expected"),
+    [
+        (0, {"length": 10, "decay": 4}, 1),
+        (10, {"length": 10, "decay": 4}, 1),
+        (11, {"length": 10, "decay": 4}, 0.75),
+        (14, {"length": 10, "decay": 4}, 0),
+        (99, {"length": 10, "decay": 4}, 0),
+        (11, {"length": 10, "decay": 0}, 0),
+        (9, {"length": 10, "decay": 4, "mode": "around"}, 0.75),
+        (10, {"length": 10, "decay": 4, "mode": "around"}, 1),
+        (12, {"length": 10, "decay": 4, "mode": "around"}, 0.5),
+    ],
+)
+def test_length(size: int, options: dict, expected: float) -> None:
+    assert score({"type": "length", **options}, "x" * size) == expected
+    assert score({"type": "length", "unit": "words", **options}, "word  " * size) == expected
