@@ -2,7 +2,7 @@
 
 Three things happen before the command takes this process over (exec, so the pid stays):
 1. on Linux the kernel is told to kill it when supervisord dies, so nothing holds ports;
-2. its pid is written to RUN_DIR/NAME.json, by which the stack is found, and cleaned up elsewhere;
+2. its pid is written to RUN_DIR/programs/, by which the stack is found, and cleaned up elsewhere;
 3. a program that keeps ending within seconds waits 1, 2, 4, … at most 8 s. supervisor's own
    back-off grows without a bound, and after an hour of outage would sleep over the recovery.
 """
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     die_with_parent()
     if not is_parent_the_supervisor(run_dir / "supervisord.pid"):
         sys.exit(f"{name}: supervisord ended before this started")
-    path = run_dir / f"{name}.json"
+    path = run_dir / "programs" / f"{name}.json"
     failures = short_lives(processes.read(path), time.time())
     processes.record(path, os.getpid(), failures=failures, began=time.time())
     time.sleep(wait_s(failures))

@@ -31,6 +31,11 @@ class Layout:
         return self.var / "run"
 
     @property
+    def records(self) -> Path:
+        """NAME.json for each program, written by its guard."""
+        return self.run / "programs"
+
+    @property
     def log(self) -> Path:
         return self.var / "log"
 
@@ -57,7 +62,7 @@ class Layout:
         return self.var / "demo-logins.txt"
 
     def make_directories(self) -> None:
-        for path in (self.var, self.run, self.log):
+        for path in (self.var, self.run, self.records, self.log):
             path.mkdir(parents=True, exist_ok=True)
 
     def announce(self, **facts: Any) -> None:

@@ -95,15 +95,13 @@ def record_path(layout: Layout) -> Path:
 
 def program_processes(layout: Layout) -> dict[str, processes.Process]:
     """The living programs by name, whoever their parent is."""
-    others = {"supervisord", "keeper", "stack"}
-    found = {path.stem: processes.living(path) for path in sorted(layout.run.glob("*.json"))}
-    return {name: process for name, process in found.items() if process and name not in others}
+    found = {path.stem: processes.living(path) for path in sorted(layout.records.glob("*.json"))}
+    return {name: process for name, process in found.items() if process}
 
 
 def clear(layout: Layout) -> list[processes.Process]:
     """Kill programs that a dead supervisord left behind; returns those that would not die."""
     left = processes.kill_all(program_processes(layout).values())
-    for path in layout.run.glob("*.json"):
-        if path.stem not in {"keeper", "stack"}:
-            path.unlink(missing_ok=True)
+    for path in [*layout.records.glob("*.json"), record_path(layout)]:
+        path.unlink(missing_ok=True)
     return left

@@ -17,9 +17,10 @@ def run_guard(run_dir: Path, *command: str) -> subprocess.CompletedProcess:
 
 
 def test_the_command_takes_the_recorded_pid(tmp_path: Path) -> None:
+    (tmp_path / "programs").mkdir()
     (tmp_path / "supervisord.pid").write_text(str(os.getpid()))
     done = run_guard(tmp_path, sys.executable, "-c", "import os; print(os.getpid())")
-    assert processes.read(tmp_path / "thing.json")["pid"] == int(done.stdout)
+    assert processes.read(tmp_path / "programs" / "thing.json")["pid"] == int(done.stdout)
 
 
 def test_a_program_whose_supervisord_is_gone_does_not_start(tmp_path: Path) -> None:
