@@ -84,7 +84,14 @@ def test_logprobs_are_those_of_transformers_and_peft_in_a_mixed_batch(
 ) -> None:
     heats = [1.0, 0.7, 1.3, 1.0]
     requests = [
-        request(f"{a}.{g}", adapters[a], PROMPTS[a], seed=10 * a + g, new=6 + 3 * a, temperature=heats[a])
+        request(
+            f"{a}.{g}",
+            adapters[a],
+            PROMPTS[a],
+            seed=10 * a + g,
+            new=6 + 3 * a,
+            temperature=heats[a],
+        )
         for a in range(4)
         for g in range(2)
     ]
