@@ -6,6 +6,7 @@ seeding again adds only what is missing.
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import secrets
@@ -190,7 +191,8 @@ def _submit(plan: Plan, base: BaseModel) -> bool:
     if dataset is None:
         rows = plan.rows(random.Random(plan.dataset))
         lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-        dataset = import_dataset(tenant, user, plan.dataset, lines.encode())
+        file = io.BytesIO(lines.encode())
+        dataset = import_dataset(tenant=tenant, user=user, name=plan.dataset, file=file)
     submit_task(
         tenant=tenant,
         user=user,

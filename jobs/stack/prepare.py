@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from engine.errors import MarlaasError
 from jobs.models import BaseModel
-from jobs.services.base_models import add_base_model
+from jobs.services.model_registry import add_base_model
 from jobs.stack.demo_model import convert_demo_model
 from jobs.stack.redis_server import find_redis_server
 

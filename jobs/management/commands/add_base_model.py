@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management import BaseCommand, CommandError
 
 from engine.errors import ModelError
-from jobs.services.base_models import add_base_model
+from jobs.services.model_registry import add_base_model
 
 
 class Command(BaseCommand):
