@@ -222,16 +222,17 @@ def cut_runs(counts: Sequence[int]) -> list[tuple[int, int]]:
     counts: rows of each slot; slots without rows at a run's ends are left out.
     """
     runs: list[tuple[int, int]] = []
-    start = total = widest = 0
+    total = widest = 0
     for slot, count in enumerate(counts):
-        if total and max(widest, count) * (slot + 1 - start) <= 2 * (total + count):
-            total, widest = total + count, max(widest, count)
+        if not count:
             continue
-        if total:
-            runs.append((start, slot))
-        start, total, widest = slot, count, count
-    if total:
-        runs.append((start, len(counts)))
+        start = runs[-1][0] if runs else slot
+        if runs and max(widest, count) * (slot + 1 - start) <= 2 * (total + count):
+            total, widest = total + count, max(widest, count)
+            runs[-1] = (start, slot + 1)
+        else:
+            total = widest = count
+            runs.append((slot, slot + 1))
     return runs
 
 
