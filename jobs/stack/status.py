@@ -29,5 +29,5 @@ def _describe(task: Task) -> str:
     done = Step.objects.filter(task=task, state=Step.State.COMMITTED).order_by("-number")
     last = done.first()
     place = f"{last.number + 1 if last else 0}/{task.config['max_steps']}"
-    reward = last.metrics.get("reward_mean") if last else None
+    reward = last.metrics.get("reward") if last else None
     return f"{label} {place}" + (f" reward {reward:.2f}" if reward is not None else "")
