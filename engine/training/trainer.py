@@ -130,6 +130,8 @@ class Trainer:
         self, state: TrainingState, batch: MicroBatch, config: TaskConfig, totals: PassTotals
     ) -> None:
         """Add one micro-batch's gradient to the state's, and its figures to the totals."""
+        with torch.no_grad():
+            base = self._logprobs(batch, config.temperature)[0] if config.beta > 0 else None
         with adapter_applied(self._layers, state.weights, state.scale):
             logprobs, entropy = self._logprobs(batch, config.temperature)
             surrogate = clipped_surrogate(
@@ -141,10 +143,10 @@ class Trainer:
                 config.epsilon_high,
             )
             loss = surrogate.loss
-            if config.beta > 0:
-                divergence = k3(logprobs, self._base_logprobs(batch, config.temperature))
+            if base is not None:
+                divergence = k3(logprobs, base)
                 loss = loss + config.beta * (batch.weights * divergence).sum()
-                totals.kl += float(divergence.sum())
+                totals.kl += divergence.sum().item()
             loss.backward()
         totals.loss += loss.item()
         totals.tokens += len(batch.targets)
@@ -155,7 +157,8 @@ class Trainer:
         totals.clipped_high += surrogate.clipped_high
 
     def _logprobs(self, batch: MicroBatch, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs of the trained tokens, and entropies, under whatever adapter is applied."""
+        """Log-probs of the trained tokens, and entropies, under the adapter that is applied now;
+        under the base model if none is."""
         hidden = self._base.model.model(
             input_ids=batch.ids,
             attention_mask=batch.mask,
@@ -165,18 +168,6 @@ class Trainer:
         picked = hidden.flatten(0, 1)[batch.sources]
         head = self._base.model.lm_head.weight
         return token_logprobs(picked, head, batch.targets, temperature)
-
-    @torch.no_grad()
-    def _base_logprobs(self, batch: MicroBatch, temperature: float) -> torch.Tensor:
-        """Log-probs of the base model: every layer without its adapter."""
-        hung = {name: layer.lora for name, layer in self._layers.items()}
-        try:
-            for layer in self._layers.values():
-                layer.lora = None
-            return self._logprobs(batch, temperature)[0]
-        finally:
-            for name, layer in self._layers.items():
-                layer.lora = hung[name]
 
     def _take_state(
         self, adapter: AdapterRef, path: str | os.PathLike[str] | None
