@@ -58,7 +58,7 @@ class Command(BaseCommand):
     def run_until_interrupted(self, keeper: Keeper, options: dict[str, Any]) -> None:
         began = time.monotonic()
         if keeper.supervisord:
-            self.port = self.layout.announced()["port"]
+            self.port = self.layout.announced().get("port", self.port)
             self.display.say("Found the stack running without its parent: going on with it.")
             keeper.adopt(self.programs(), self.program_env())
         else:
