@@ -10,8 +10,8 @@ had work, none can lie further behind than the *start* of the last dispatch of a
 dispatch was chosen because it was the least). So raising everybody to the latest such start moves
 no tenant that waited its turn, and any tenant that did not to within one group of the others.
 
-One virtual time covers all base models: while a tenant is served on another base model, those who
-only wait on this one fall behind by one group at most, so nobody starves on either.
+One virtual time covers all base models, so shares are of all rollout tokens: a tenant that is
+served much on one base model waits on another while tenants that had less keep that one busy.
 
 Source: Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996.
 """

@@ -1,0 +1,299 @@
+"""The invariants of docs/architecture.md as checkers, one for each, run after every event.
+
+Each keeps its own memory of what it was told and counts for itself; none asks the planner. The
+sixth invariant (no tenant reads another's) is held by the isolation tests. One limit: which leases
+have run out, checkers 3 and 8 learn from `engine.manager.leases`, as only 4 is about that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from engine.manager.leases import group_loss, live_workers, pass_loss
+from engine.manager.snapshot import DispatchGroup, DispatchTraining, Snapshot, TaskView
+
+from .cluster import Cluster
+from .facts import (
+    Committed,
+    Fact,
+    GroupDispatched,
+    GroupFinished,
+    Planned,
+    Sample,
+    StepOpened,
+    TaskEnded,
+)
+from .store import REPORTED_ERROR
+
+IN_FLIGHT_PER_SLOT = 1.5
+MAX_ERRORS = 3
+STUCK_LIMIT_S = 700.0  # the longest lease is 600 s in a queue; then room must be found
+
+
+class Violation(Exception):
+    """An invariant did not hold. `invariant`: the name of the checker that saw it."""
+
+    def __init__(self, invariant: str, what: str) -> None:
+        self.invariant, self.what = invariant, what
+        super().__init__(f"{invariant}: {what}")
+
+
+class Checker:
+    """One invariant. `see` gets each new fact, `look` runs once after each event."""
+
+    name = ""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def see(self, fact: Fact) -> None:
+        """Check one fact, and remember what later ones must agree with."""
+
+    def look(self) -> None:
+        """Check the present state."""
+
+    def require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise Violation(self.name, what)
+
+
+class OnPolicy(Checker):
+    """1. A pass trains on exactly the groups of its step, each by that step's version."""
+
+    name = "1 on-policy"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._digests: dict[tuple[str, int], str] = {}
+
+    def see(self, fact: Fact) -> None:
+        if not isinstance(fact, Committed):
+            return
+        self._digests[fact.task, fact.number] = fact.digest
+        if fact.number == 0:
+            return
+        task, number = self.cluster.store.tasks[fact.task], fact.number - 1
+        what = f"version {fact.number} of {fact.task} was trained"
+        groups = sorted({sample.group for samples in fact.batch for sample in samples})
+        wanted = [f"{task.id}.{number}.{index}" for index in range(task.batch_size)]
+        self.require(groups == sorted(wanted), f"{what} on {groups}, not on {wanted}")
+        for samples in fact.batch:
+            indexes = [sample.index for sample in samples]
+            self.require(indexes == list(range(task.group_size)), f"{what} on {indexes} of a group")
+        digests = {sample.digest for samples in fact.batch for sample in samples}
+        self.require(
+            digests == {self._digests.get((fact.task, number))},
+            f"{what} on trajectories of {sorted(digests)}",
+        )
+
+
+class OneStep(Checker):
+    """2. At most one open step a task; versions are consecutive and committed once."""
+
+    name = "2 one step, consecutive versions"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._latest: dict[str, int] = {}
+
+    def see(self, fact: Fact) -> None:
+        if isinstance(fact, Committed):
+            latest = self._latest.get(fact.task, -1)
+            what = f"{fact.task} committed version {fact.number} after {latest}"
+            self.require(fact.number == latest + 1, what)
+            self._latest[fact.task] = fact.number
+        elif isinstance(fact, StepOpened):
+            steps = [step.number for step in self.cluster.store.tasks[fact.task].live_steps]
+            self.require(len(steps) == 1, f"{fact.task} has the open steps {steps}")
+            latest = self._latest.get(fact.task, -1)
+            what = f"{fact.task} opened step {fact.number} at version {latest}"
+            self.require(fact.number == latest, what)
+
+
+class OnePass(Checker):
+    """3. One pass at a time on a trainer, taken from the FIFO of ready steps in order."""
+
+    name = "3 one pass at a time, in order"
+
+    def see(self, fact: Fact) -> None:
+        if isinstance(fact, Planned):
+            sent = [c for c in fact.commands if isinstance(c, DispatchTraining)]
+            if sent:
+                self._check_number(fact.snapshot, {command.task for command in sent})
+                self._check_order(fact.snapshot, {command.task for command in sent})
+
+    def look(self) -> None:
+        for worker in self.cluster.workers.values():
+            if worker.role.kind == "training":
+                self.require(len(worker.held) <= 1, f"{worker} has {len(worker.held)} passes")
+
+    def _check_number(self, snapshot: Snapshot, sent: set[str]) -> None:
+        live = live_workers(snapshot)
+        trainers = [worker for worker in live.values() if worker.kind == "training"]
+        holders = {
+            task.step.holder for task in snapshot.tasks if task.step and task.step.holder in live
+        }
+        num_free = sum(worker.incarnation not in holders for worker in trainers)
+        self.require(len(sent) <= num_free, f"{len(sent)} passes for {num_free} free trainers")
+        for base_model in {task.base_model for task in snapshot.tasks if task.id in sent}:
+            num_trainers = sum(base_model in worker.base_models for worker in trainers)
+            passes = [
+                task.id
+                for task in snapshot.tasks
+                if task.base_model == base_model
+                and (task.id in sent or self._is_under_way(task, snapshot))
+            ]
+            what = f"{num_trainers} trainers of {base_model} were given {passes}"
+            self.require(len(passes) <= num_trainers, what)
+
+    def _is_under_way(self, task: TaskView, snapshot: Snapshot) -> bool:
+        if task.step is None or task.step.state != "training":
+            return False
+        return not pass_loss(task.step, task.base_model, snapshot, live_workers(snapshot))
+
+    def _check_order(self, snapshot: Snapshot, sent: set[str]) -> None:
+        """No ready step goes while an earlier one of its base model, free to go, stays."""
+        suspended = {tenant.id for tenant in snapshot.tenants if tenant.is_suspended}
+        places = [
+            (task.base_model, task.step.ready_order, task.id in sent)
+            for task in snapshot.tasks
+            if task.step
+            and task.step.state == "ready"
+            and task.state == "running"
+            and task.tenant not in suspended
+            and task.step.errors < MAX_ERRORS
+        ]
+        for base_model, order, is_sent in places:
+            earlier = [o for b, o, s in places if b == base_model and o < order and not s]
+            self.require(not is_sent or not earlier, f"place {order} went before {earlier}")
+
+
+class Leases(Checker):
+    """4. A dispatched group finishes, or goes again with a higher attempt; late results are out."""
+
+    name = "4 leases and attempts"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._attempts: Counter[str] = Counter()
+        self._stuck_since: dict[tuple[str, int], float] = {}
+
+    def see(self, fact: Fact) -> None:
+        if isinstance(fact, GroupDispatched):
+            what = f"{fact.group}: attempt {fact.attempt} after {self._attempts[fact.group]}"
+            self.require(fact.attempt == self._attempts[fact.group] + 1, what)
+            self._attempts[fact.group] = fact.attempt
+        elif isinstance(fact, GroupFinished):
+            attempts = {sample.attempt for sample in fact.samples}
+            what = f"{fact.group}: results of {attempts} at attempt {self._attempts[fact.group]}"
+            self.require(attempts == {self._attempts[fact.group]}, what)
+        elif isinstance(fact, Planned):
+            self._check_stuck()
+
+    def _check_stuck(self) -> None:
+        """No attempt of a task that may go on stays neither finished nor replaced for long."""
+        now = self.cluster.clock.now
+        self._stuck_since = {key: self._stuck_since.get(key, now) for key in self._flying()}
+        for (group, attempt), since in self._stuck_since.items():
+            what = f"attempt {attempt} of {group} neither ended nor was replaced for 700 s"
+            self.require(now - since <= STUCK_LIMIT_S, what)
+
+    def _flying(self) -> Iterable[tuple[str, int]]:
+        """(group, attempt) of dispatched groups whose task, tenant and workers let them go on."""
+        store = self.cluster.store
+        roles = [worker.role for worker in self.cluster.workers.values() if worker.is_alive]
+        served = {b for role in roles if role.kind == "rollout" for b in role.base_models}
+        for task in store.tasks.values():
+            is_suspended = store.tenants[task.tenant].is_suspended
+            if task.state != "running" or is_suspended or task.base_model not in served:
+                continue
+            for step in task.live_steps:
+                for group in step.groups:
+                    if group.state == "dispatched":
+                        yield group.id, group.attempt
+
+
+class OwnFailure(Checker):
+    """5. A task fails by its own fault only; another tenant's ends nowhere else."""
+
+    name = "5 failures stay with their owner"
+
+    def see(self, fact: Fact) -> None:
+        if isinstance(fact, TaskEnded) and fact.state == "failed":
+            poison = self.cluster.store.tasks[fact.task].poison
+            is_own = bool(poison) and fact.reason == REPORTED_ERROR.format(
+                part=poison, task=fact.task
+            )
+            self.require(is_own, f"{fact.task} (poison: {poison or 'none'}) failed: {fact.reason}")
+
+
+class Durability(Checker):
+    """7. What is committed or finished stays so, whatever dies."""
+
+    name = "7 committed work survives"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._versions: dict[str, list[tuple[int, str]]] = {}
+        self._finished: dict[str, dict[str, tuple[Sample, ...]]] = {}  # by task, then group
+
+    def see(self, fact: Fact) -> None:
+        if isinstance(fact, Committed):
+            versions = self._versions.setdefault(fact.task, [])
+            versions.append((fact.number, fact.digest))
+            self._finished.pop(fact.task, None)  # a step's groups matter until it is committed
+        elif isinstance(fact, GroupFinished):
+            self._finished.setdefault(fact.task, {})[fact.group] = fact.samples
+
+    def look(self) -> None:
+        store = self.cluster.store
+        for task, versions in self._versions.items():
+            present = store.tasks[task].versions
+            self.require(present == versions, f"{task} had versions {versions}, has {present}")
+        for groups in self._finished.values():
+            for group_id, samples in groups.items():
+                _, _, group = store.group(group_id)
+                is_there = group.state == "finished" and group.samples == samples
+                self.require(is_there, f"{group_id} was finished, is {group.state}")
+
+
+class Slots(Checker):
+    """8. Engine slots are not promised twice: in flight is at most 1.5 times what there is."""
+
+    name = "8 slots promised once"
+
+    def see(self, fact: Fact) -> None:
+        if isinstance(fact, Planned):
+            sent = {c.group for c in fact.commands if isinstance(c, DispatchGroup)}
+            for base_model in {t.base_model for t in fact.snapshot.tasks} if sent else ():
+                self._check_base_model(fact.snapshot, base_model, sent)
+
+    def _check_base_model(self, snapshot: Snapshot, base_model: str, sent: set[str]) -> None:
+        live = live_workers(snapshot)
+        slots = sum(w.slots for w in live.values() if base_model in w.base_models)
+        flying, is_new = [], False
+        for task in snapshot.tasks:
+            if task.base_model != base_model or not task.step:
+                continue
+            for group in task.step.groups:
+                if group.id in sent:
+                    flying.append(task.group_size)
+                    is_new = True
+                elif group.state == "dispatched" and not group_loss(group, snapshot, live):
+                    present = sum(where.count for where in group.whereabouts)
+                    flying.append(present or task.group_size)
+        fits = sum(flying) <= IN_FLIGHT_PER_SLOT * slots or len(flying) == 1
+        what = f"{base_model}: {sum(flying)} sequences in flight for {slots} slots"
+        self.require(fits or not is_new, what)
+
+
+CHECKERS: tuple[type[Checker], ...] = (
+    OnPolicy,
+    OneStep,
+    OnePass,
+    Leases,
+    OwnFailure,
+    Durability,
+    Slots,
+)

@@ -1,0 +1,80 @@
+"""The rows of the simulated database. Only `store.Store` changes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .facts import Sample
+
+
+@dataclass
+class TenantRow:
+    id: str
+    weight: float = 1.0
+    virtual_time: float = 0.0
+    max_concurrent_tasks: int = 0
+    tokens_per_day: int = 0
+    tokens_today: int = 0
+    is_suspended: bool = False
+
+
+@dataclass
+class GroupRow:
+    id: str
+    index: int
+    state: str = "waiting"
+    attempt: int = 0
+    errors: int = 0
+    last_error: str = ""
+    dispatched_at: float = 0.0
+    samples: tuple[Sample, ...] = ()  # the payload, once finished
+
+
+@dataclass
+class StepRow:
+    number: int
+    groups: list[GroupRow]
+    state: str = "open"  # "open" | "ready" | "training" | "committed"
+    ready_order: int = 0
+    fence: int = 0
+    errors: int = 0
+    last_error: str = ""
+    dispatched_at: float = 0.0
+    holder: str = ""
+
+
+@dataclass
+class TaskRow:
+    id: str
+    tenant: str
+    base_model: str
+    submitted_at: float
+    max_steps: int
+    batch_size: int
+    group_size: int
+    poison: str = ""  # what of the task itself always fails: "", "dataset", "grader", "training"
+    state: str = "queued"  # "queued" | "running" | "paused" | "succeeded" | "failed" | "cancelled"
+    prepare_sent_at: float = 0.0
+    prepare_error: str = ""
+    versions: list[tuple[int, str]] = field(default_factory=list)  # (number, digest) as committed
+    steps: list[StepRow] = field(default_factory=list)
+    phase: str = ""
+    reason: str = ""
+    queue_position: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("queued", "running", "paused")
+
+    @property
+    def live_steps(self) -> list[StepRow]:
+        return [step for step in self.steps if step.state != "committed"]
+
+    @property
+    def group_cost(self) -> int:
+        """Tokens; ten a trajectory."""
+        return 10 * self.group_size
+
+    def digest_of(self, number: int) -> str:
+        """Digest of a committed version; "" if there is none."""
+        return next((digest for n, digest in self.versions if n == number), "")

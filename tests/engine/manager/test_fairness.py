@@ -1,0 +1,133 @@
+"""Shares of tokens over many plans, by the shipped planner on a cluster that never runs dry."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
+
+from engine.manager import plan
+from engine.manager.fairness import VirtualTimes
+from engine.manager.snapshot import DispatchGroup, GroupView, TaskView, TenantView, Whereabouts
+
+from .snapshots import NOW, ROLLOUT, open_step, snapshot, task, tenant
+
+
+@dataclass
+class Stand:
+    """Serves groups in order of dispatch; a task's finished group is followed by a new one."""
+
+    tenants: dict[str, TenantView]
+    tasks: dict[str, TaskView]
+    slots: int = 8
+    served: Counter[str] = field(default_factory=Counter)  # tokens by tenant
+    by_task: Counter[str] = field(default_factory=Counter)
+    flying: deque[tuple[str, str]] = field(default_factory=deque)
+
+    def serve(self, num_groups: int) -> None:
+        for _ in range(num_groups):
+            self._dispatch()
+            self._finish(*self.flying.popleft())
+
+    def _dispatch(self) -> None:
+        view = snapshot(
+            *self.tasks.values(),
+            tenants=tuple(self.tenants.values()),
+            workers=(replace(ROLLOUT, slots=self.slots),),
+        )
+        for command in plan(view):
+            if isinstance(command, DispatchGroup):
+                owner = self.tasks[command.task].tenant
+                self.served[owner] += command.cost
+                self.by_task[command.task] += command.cost
+                self.tenants[owner] = replace(
+                    self.tenants[owner], virtual_time=command.virtual_time
+                )
+                self._set(command.task, command.group, "dispatched")
+                self.flying.append((command.task, command.group))
+
+    def _finish(self, task_id: str, group: str) -> None:
+        self._set(task_id, group, "waiting")
+
+    def _set(self, task_id: str, group_id: str, state: str) -> None:
+        places = (Whereabouts("worker:r#1", NOW, 4),) if state == "dispatched" else ()
+        view = self.tasks[task_id]
+        assert view.step
+        groups = tuple(
+            GroupView(g.id, g.index, state, dispatched_at=NOW, whereabouts=places)
+            if g.id == group_id
+            else g
+            for g in view.step.groups
+        )
+        self.tasks[task_id] = replace(view, step=open_step(*groups))
+
+
+def busy_task(id: str, owner: str, **fields: object) -> TaskView:
+    groups = [GroupView(f"{id}.{index}", index, "waiting") for index in range(6)]
+    return task(id, tenant=owner, step=open_step(*groups), **fields)
+
+
+def stand(tenants: list[TenantView], tasks: list[TaskView], slots: int = 8) -> Stand:
+    return Stand({t.id: t for t in tenants}, {t.id: t for t in tasks}, slots)
+
+
+def test_weights_two_to_one_give_tokens_two_to_one() -> None:
+    there = stand(
+        [tenant("heavy", weight=2.0), tenant("light", weight=1.0)],
+        [busy_task("h", "heavy"), busy_task("l", "light")],
+    )
+    there.serve(300)
+    assert abs(there.served["heavy"] / there.served["light"] - 2.0) < 0.05
+
+
+def test_shares_are_in_tokens_not_in_groups() -> None:
+    there = stand(
+        [tenant("long"), tenant("short")],
+        [busy_task("l", "long", group_cost=500), busy_task("s", "short", group_cost=50)],
+    )
+    there.serve(500)
+    assert abs(there.served["long"] / there.served["short"] - 1.0) < 0.05
+
+
+def test_ten_tasks_do_not_get_ten_shares() -> None:
+    flood = [busy_task(f"f{i}", "flooder") for i in range(10)]
+    there = stand([tenant("flooder"), tenant("modest")], [*flood, busy_task("m", "modest")])
+    there.serve(400)
+    assert abs(there.served["flooder"] / there.served["modest"] - 1.0) < 0.05
+
+
+def test_the_tasks_of_one_tenant_share_alike() -> None:
+    """11 slots: 16 sequences, 4 groups in flight, 2 for each task."""
+    there = stand([tenant("a")], [busy_task("t1", "a"), busy_task("t2", "a")], slots=11)
+    there.serve(100)
+    assert abs(there.by_task["t1"] - there.by_task["t2"]) <= 200
+
+
+def test_idle_time_is_not_hoarded() -> None:
+    """The idle tenant comes back a million tokens behind, and gets half from then on."""
+    for slots in (2, 8, 64):
+        there = stand(
+            [tenant("idle"), tenant("busy", virtual_time=1e6)],
+            [busy_task("i", "idle"), busy_task("b", "busy")],
+            slots,
+        )
+        there.serve(100)
+        assert abs(there.served["idle"] / there.served["busy"] - 1.0) < 0.1, slots
+
+
+def test_the_floor_is_the_start_of_the_furthest_tenants_last_group() -> None:
+    """far: 1000 - 100 / 2 = 950; near is raised to it, middle keeps its 970."""
+    tenants = [
+        tenant("far", weight=2.0, virtual_time=1000.0),
+        tenant("near", virtual_time=10.0),
+        tenant("middle", virtual_time=970.0),
+    ]
+    times = VirtualTimes(tenants, {"far": 100, "near": 100, "middle": 20})
+    assert [times["far"], times["near"], times["middle"]] == [1000.0, 950.0, 970.0]
+    assert times.next_of(["far", "near", "middle"]) == "near"
+    assert times.charge("near", 100) == 1050.0
+    assert times.next_of(["far", "near", "middle"]) == "middle"
+
+
+def test_a_weight_of_zero_stops_nothing() -> None:
+    times = VirtualTimes([tenant("zero", weight=0.0)], {"zero": 10})
+    assert times.charge("zero", 10) == 1e7
