@@ -16,9 +16,9 @@ from django.contrib import auth
 from django.contrib.sessions.backends.db import SessionStore
 from django.http import HttpRequest, parse_cookie
 from django.utils.http import is_same_domain
-from knox.auth import TokenAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 
+from jobs.api.auth import TokenAuthentication
 from jobs.models import Member, Task, User
 from jobs.services.events import CLUSTER
 
@@ -47,10 +47,10 @@ def user_of_token(scope: Scope) -> User | None:
     if scheme.lower() != "token":
         return None
     try:
-        user, _token = TokenAuthentication().authenticate_credentials(token.strip().encode())
+        found = TokenAuthentication().authenticate_credentials(token.strip().encode("latin-1"))
     except AuthenticationFailed:
         return None
-    return user
+    return found[0]
 
 
 def is_trusted_origin(scope: Scope) -> bool:
@@ -73,7 +73,7 @@ def find_stream(user: User, name: str) -> str | None:
         is_member = Member.objects.filter(user=user).exists()
         return CLUSTER if is_member or user.is_staff else None
     if kind == "task":
-        task = Task.objects.filter(pk=_uuid(key), tenant__members__user=user).first()
+        task = Task.objects.for_user(user).filter(pk=_uuid(key)).first()
         return task.stream if task else None
     if kind == "tenant" and key.isascii() and key.isdigit() and len(key) < 19:
         member = Member.objects.filter(tenant_id=int(key), user=user).first()

@@ -16,11 +16,11 @@ import contextlib
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from channels.db import database_sync_to_async
+from channels.db import database_sync_to_async as in_database
 
 from jobs.models import StreamHead, User
 from jobs.services.events import Chunk, events_since
@@ -82,7 +82,7 @@ class LiveSocket:
         code: int | None = None
         try:
             await self._admit(check_origin)
-            code = await self._serve()
+            await self._serve()
         except Closed as closed:
             code = closed.code
         if code is not None:
@@ -99,30 +99,24 @@ class LiveSocket:
             raise Closed(4401)
 
     async def _identify(self) -> None:
-        self.user = await database_sync_to_async(self.identify)(self.scope)
+        self.user = await in_database(self.identify)(self.scope)
         if self.user is not None:
-            self.viewer = await database_sync_to_async(timeline.viewer)(self.user)
+            self.viewer = await in_database(timeline.viewer)(self.user)
 
-    async def _serve(self) -> int | None:
+    async def _serve(self) -> None:
         assert self.user is not None
         user_id = self.user.pk
         if _sockets[user_id] >= MAX_SOCKETS:
-            return 1013
+            raise Closed(1013)
         _sockets[user_id] += 1
-        code = None
         try:
             await self.doorbells.join(access.user_group(user_id))
-            async with asyncio.TaskGroup() as jobs:
-                for job in (self._read, self.doorbells.listen, self._drain, self._beat):
-                    jobs.create_task(job())
-        except* Closed as group:
-            code = next(e.code for e in group.exceptions if isinstance(e, Closed))
+            await until_one_ends(self._read(), self.doorbells.listen(), self._drain(), self._beat())
         finally:
             _sockets[user_id] -= 1
             if not _sockets[user_id]:
                 del _sockets[user_id]
             await self.doorbells.leave_all()
-        return code
 
     # Commands ------------------------------------------------------------------------------
 
@@ -140,14 +134,14 @@ class LiveSocket:
             await self._forget(command.stream)
 
     async def _subscribe(self, command: Command) -> None:
-        stream = await database_sync_to_async(access.find_stream)(self.user, command.stream)
+        stream = await in_database(access.find_stream)(self.user, command.stream)
         if stream is None:
             self._post({"op": "revoked", "stream": command.stream})
             return
         if stream not in self.subscriptions and len(self.subscriptions) >= MAX_STREAMS:
             raise Closed(1008)
         await self.doorbells.join(doorbell.group_name(stream))  # the group first, rows second
-        heads = await database_sync_to_async(_heads)([stream])
+        heads = await in_database(_heads)([stream])
         self._post({"op": "ok", "stream": stream, "head": heads.get(stream, ["", 0])[1]})
         self.subscriptions[stream] = Subscription(stream, command.epoch, command.since)
 
@@ -190,9 +184,7 @@ class LiveSocket:
         """Send the next events of a stream from the position sent last."""
         subscription.is_dirty = False
         stream = subscription.stream
-        chunk = await database_sync_to_async(events_since)(
-            stream, subscription.epoch, subscription.seq
-        )
+        chunk = await in_database(events_since)(stream, subscription.epoch, subscription.seq)
         if self.subscriptions.get(stream) is not subscription:
             return  # unsubscribed, or subscribed again from elsewhere, while we read
         if chunk.reset:
@@ -259,7 +251,7 @@ class LiveSocket:
 
     async def _post_heads(self) -> None:
         await self.doorbells.join_missing()
-        heads = await database_sync_to_async(_heads)(list(self.subscriptions))
+        heads = await in_database(_heads)(list(self.subscriptions))
         self._post({"op": "hb", "t": int(time.time() * 1000), "heads": heads})
         for stream, (epoch, seq) in heads.items():
             subscription = self.subscriptions.get(stream)
@@ -273,9 +265,7 @@ class LiveSocket:
         await self._identify()
         lost = []
         for stream in list(self.subscriptions):
-            allowed = self.user and await database_sync_to_async(access.find_stream)(
-                self.user, stream
-            )
+            allowed = self.user and await in_database(access.find_stream)(self.user, stream)
             if not allowed:
                 lost.append(stream)
                 await self._forget(stream)
@@ -285,6 +275,25 @@ class LiveSocket:
             raise Closed(4401)
         if lost and not self.subscriptions:
             raise Closed(4403)
+
+
+async def until_one_ends(*jobs: Coroutine[Any, Any, None]) -> None:
+    """Run jobs together until the first one ends, end the others, and raise what it raised.
+
+    A job is cancelled until it ends: asgiref and redis-py may each swallow one cancellation, and a
+    job that goes on would keep its socket open for ever.
+    """
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        running = {task for task in tasks if not task.done()}
+        while running:
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=0.2)
+    for task in done:
+        task.result()
 
 
 def _heads(streams: list[str]) -> dict[str, list[Any]]:

@@ -30,7 +30,7 @@ class TaskSnapshotView(APIView):
     )
     def get(self, request: Request, task_id: uuid.UUID) -> Response:
         """404 for an unknown task and for another tenant's alike."""
-        task = Task.objects.filter(pk=task_id, tenant__members__user=request.user).first()
+        task = Task.objects.for_user(request.user).filter(pk=task_id).first()
         if task is None:
             raise Http404
         return Response(task_snapshot(task, viewer(request.user), _buckets(request)))
