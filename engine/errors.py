@@ -4,6 +4,8 @@ Code inside a boundary raises plain errors; one place (the stage call, the form,
 attributes them. The text is what a person reads: what is wrong, where, and what to do.
 """
 
+from collections.abc import Sequence
+
 
 class MarlaasError(Exception):
     """Base of every error that has an owner: a tenant's input, or a part of the machine."""
@@ -22,7 +24,18 @@ class QuotaError(MarlaasError):
 
 
 class DatasetError(MarlaasError):
-    """Rows that cannot be used; the message names the lines."""
+    """Rows that cannot be used.
+
+    `lines` has (line number from 1, or 0 for the whole file; what is wrong there), the first
+    hundred; `num_bad_lines` counts all.
+    """
+
+    def __init__(
+        self, message: str, lines: Sequence[tuple[int, str]] = (), num_bad_lines: int = 0
+    ) -> None:
+        self.lines = tuple(lines)
+        self.num_bad_lines = max(num_bad_lines, len(self.lines))
+        super().__init__(message)
 
 
 class GraderError(MarlaasError):

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import fsspec
 from django.conf import settings
@@ -65,6 +66,15 @@ def read(key: str) -> bytes:
     fs, root = _store()
     try:
         return fs.cat_file(f"{root}/{key}")
+    except OSError as error:
+        raise ArtifactError(f"artifact {key} could not be read: {error}") from error
+
+
+def open_stream(key: str) -> IO[bytes]:
+    """An object to be read piece by piece. Raises ArtifactError if it is not there."""
+    fs, root = _store()
+    try:
+        return fs.open(f"{root}/{key}", "rb")
     except OSError as error:
         raise ArtifactError(f"artifact {key} could not be read: {error}") from error
 

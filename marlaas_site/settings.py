@@ -172,14 +172,22 @@ EMAIL_BACKEND = env("EMAIL_BACKEND", default="django.core.mail.backends.console.
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "knox.auth.TokenAuthentication",
+        "jobs.api.auth.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["jobs.api.parsers.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.Page",
+    "DEFAULT_THROTTLE_CLASSES": ["jobs.api.throttles.ByUser", "jobs.api.throttles.Writes"],
+    "DEFAULT_THROTTLE_RATES": {
+        "user": env("API_RATE", default="1200/min"),
+        "writes": env("API_WRITE_RATE", default="120/min"),
+        "tokens": env("API_TOKEN_RATE", default="20/hour"),
+    },
+    "NUM_PROXIES": env.int("NUM_PROXIES", default=0),
     "EXCEPTION_HANDLER": "jobs.api.errors.exception_handler",
 }
 SPECTACULAR_SETTINGS = {
@@ -187,9 +195,14 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Reinforcement-learning fine-tuning of language models, many tenants at once.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_NAME_OVERRIDES": {"TaskState": "jobs.models.Task.State"},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
+KNOX_TOKEN_MODEL = "knox.AuthToken"
 REST_KNOX = {"TOKEN_PREFIX": "mls_", "AUTH_HEADER_PREFIX": "Token", "TOKEN_TTL": None}
 
 CONTENT_SECURITY_POLICY = {
@@ -243,6 +256,8 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "filters": {"probes": {"()": "jobs.stack.quiet.QuietProbes"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": env("LOG_LEVEL", default="INFO")},
+    "loggers": {"django.request": {"filters": ["probes"]}},
 }

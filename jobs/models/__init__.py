@@ -7,6 +7,7 @@ from .span import Span
 from .step import Group, Step
 from .task import Task
 from .tenant import Member, Tenant, TokenUsage
+from .token import TokenLabel
 from .user import User
 from .version import PolicyVersion
 from .worker import Worker
@@ -23,6 +24,7 @@ __all__ = [
     "StreamHead",
     "Task",
     "Tenant",
+    "TokenLabel",
     "TokenUsage",
     "User",
     "Worker",

@@ -5,6 +5,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
+from .tenancy import TenantQuerySet
 from .tenant import Tenant
 
 
@@ -29,6 +30,9 @@ class Dataset(models.Model):
     sha256 = models.CharField(max_length=64)
     key = models.CharField(max_length=300, help_text="in the artifact store")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    tenant_path = "tenant"
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["-created_at"]

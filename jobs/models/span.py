@@ -3,6 +3,7 @@
 from django.db import models
 
 from .task import Task
+from .tenancy import TenantQuerySet
 
 
 class Span(models.Model):
@@ -21,6 +22,9 @@ class Span(models.Model):
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, help_text="none: still going on")
     tokens = models.PositiveIntegerField(default=0)
+
+    tenant_path = "task__tenant"
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["started_at"]

@@ -5,6 +5,7 @@ import uuid
 from django.db import models
 
 from .task import Task
+from .tenancy import TenantQuerySet
 
 
 class Step(models.Model):
@@ -44,6 +45,9 @@ class Step(models.Model):
         default=0, help_text="trajectories of another version, refused"
     )
     metrics = models.JSONField(default=dict, help_text="engine.training.trainer's, at commit")
+
+    tenant_path = "task__tenant"
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["number"]
@@ -85,6 +89,9 @@ class Group(models.Model):
     num_tokens = models.PositiveIntegerField(
         default=0, help_text="prompt counted once, plus generated"
     )
+
+    tenant_path = "step__task__tenant"
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["index"]

@@ -9,6 +9,7 @@ from engine.config import TaskConfig, parse_config
 
 from .base_model import BaseModel
 from .dataset import Dataset
+from .tenancy import TenantQuerySet
 from .tenant import Tenant
 
 
@@ -59,9 +60,22 @@ class Task(models.Model):
     submitted_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    idempotency_key = models.CharField(
+        max_length=100, blank=True, editable=False, help_text="of the request that submitted it"
+    )
+
+    tenant_path = "tenant"
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["-submitted_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "idempotency_key"],
+                condition=~models.Q(idempotency_key=""),
+                name="submitted_once",
+            )
+        ]
         indexes = [models.Index(fields=["tenant", "state"]), models.Index(fields=["state"])]
 
     def __str__(self) -> str:

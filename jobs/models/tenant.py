@@ -6,6 +6,8 @@ from django.conf import settings
 from django.core.validators import MinValueValidator
 from django.db import models
 
+from .tenancy import TenantQuerySet
+
 
 class Tenant(models.Model):
     """An organisation. 0 means no limit in each quota."""
@@ -32,6 +34,9 @@ class Tenant(models.Model):
     is_suspended = models.BooleanField(default=False, help_text="nothing new is dispatched")
     created_at = models.DateTimeField(auto_now_add=True)
 
+    tenant_path = ""
+    objects = TenantQuerySet.as_manager()
+
     class Meta:
         ordering = ["slug"]
 
@@ -54,6 +59,9 @@ class Member(models.Model):
     role = models.CharField(max_length=8, choices=Role, default=Role.MEMBER)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    tenant_path = "tenant"
+    objects = TenantQuerySet.as_manager()
+
     class Meta:
         constraints = [models.UniqueConstraint(fields=["tenant", "user"], name="one_membership")]
 
@@ -67,6 +75,9 @@ class TokenUsage(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="usage")
     day = models.DateField()
     tokens = models.PositiveBigIntegerField(default=0)
+
+    tenant_path = "tenant"
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["tenant", "day"], name="one_usage_a_day")]

@@ -3,6 +3,7 @@
 from django.db import models
 
 from .task import Task
+from .tenancy import TenantQuerySet
 
 
 class PolicyVersion(models.Model):
@@ -16,6 +17,9 @@ class PolicyVersion(models.Model):
     is_kept = models.BooleanField(default=False, help_text="exempt from clean-up")
     deleted_at = models.DateTimeField(null=True, help_text="its files are gone; the row stays")
     created_at = models.DateTimeField(auto_now_add=True)
+
+    tenant_path = "task__tenant"
+    objects = TenantQuerySet.as_manager()
 
     class Meta:
         ordering = ["number"]
