@@ -25,6 +25,9 @@ class Rates:
     between_visits_s: float = 3.0  # people: submit, pause, resume, cancel, quotas
 
 
+CALM = Rates(0, 0, 0, 0, 0, 0, 0, 0, 0, between_disasters_s=1e9, between_visits_s=1e9)
+
+
 class Faults:
     """Throws the dice; after `stop` nothing goes wrong any more."""
 

@@ -13,7 +13,7 @@ from .invariants import CHECKERS, Violation
 from .store import Store
 
 FAULTS_S = 90.0  # virtual seconds with faults; then the cluster heals
-LIVENESS_S = 3600.0  # virtual seconds after that, within which every task must have ended
+LIVENESS_S = 1800.0  # virtual seconds after that, within which every task must have ended
 LIVENESS = "liveness"
 WHAT_HAPPENS = Rates()
 

@@ -12,6 +12,7 @@ import pytest
 from engine.manager import plan
 from engine.manager.snapshot import Command, DispatchGroup, DispatchTraining, Snapshot
 from engine.simulation import SimulationFailure, run
+from engine.simulation.faults import CALM
 from engine.simulation.store import Store
 
 from .mutants import slots_promised_twice
@@ -60,6 +61,23 @@ def test_the_faults_make_the_planner_do_everything_it_can() -> None:
         "Explain",
     ):
         assert seen[wanted] > 0, wanted
+
+
+def test_without_faults_nothing_is_done_twice() -> None:
+    """No lease runs out on work that is merely slow."""
+    causes = Counter[str]()
+
+    def watched(view: Snapshot) -> list[Command]:
+        commands = plan(view)
+        causes.update(c.cause for c in commands if isinstance(c, DispatchGroup | DispatchTraining))
+        return commands
+
+    for seed in range(12):
+        report = run(seed, plan=watched, rates=CALM)
+        assert (report.num_late, report.num_refused) == (0, 0)
+    own = {cause for cause in causes if cause.startswith("attempt ")}  # tasks that always fail
+    assert own
+    assert set(causes) - own == {""}
 
 
 def test_a_seed_is_a_run_in_any_process() -> None:
