@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,7 +30,10 @@ class Lora:
 class LoraLinear(nn.Module):
     """y = W x + bias + B A x · scale. Shares W and bias with the layer that it replaces."""
 
-    def __init__(self, linear: nn.Module) -> None:
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(self, linear: Any) -> None:
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
         self.lora: Lora | None = None

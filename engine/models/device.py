@@ -32,10 +32,10 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def _require_npu() -> None:
-    """Importing torch_npu registers the device with torch."""
+    """Importing torch_npu registers the device with torch. Raises: ModelError."""
     try:
-        importlib.import_module("torch_npu")
+        torch_npu = importlib.import_module("torch_npu")
     except ImportError as error:
         raise ModelError("Device npu needs torch_npu: pip install 'marlaas[npu]'.") from error
-    if not torch.npu.is_available():
+    if not torch_npu.npu.is_available():
         raise ModelError("Device npu was asked for, but torch_npu sees no NPU. Use cpu.")

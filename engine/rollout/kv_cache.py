@@ -27,9 +27,8 @@ class KvCache:
     ) -> None:
         self.num_slots = num_slots
         self._size = (num_layers, num_slots, num_heads, 0, head_dim)
-        self._options = {"dtype": dtype, "device": device}
-        self.keys = torch.zeros(self._size, **self._options)
-        self.values = torch.zeros(self._size, **self._options)
+        self.keys = torch.zeros(self._size, dtype=dtype, device=device)
+        self.values = torch.zeros_like(self.keys)
 
     @property
     def num_bytes(self) -> int:
@@ -43,8 +42,7 @@ class KvCache:
         self.keys, self.values = self._grown(self.keys, rounded), self._grown(self.values, rounded)
 
     def _grown(self, old: Tensor, length: int) -> Tensor:
-        size = (*self._size[:3], length, self._size[4])
-        new = torch.zeros(size, **self._options)
+        new = old.new_zeros((*self._size[:3], length, self._size[4]))
         new[:, :, :, : old.shape[3]] = old
         return new
 

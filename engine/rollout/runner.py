@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -99,7 +100,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-second, first), -1) * sin
 
 
-def _layer_weights(layer: nn.Module) -> LayerWeights:
+def _layer_weights(layer: Any) -> LayerWeights:
     fused = {
         name: _fuse([layer.get_submodule(module) for module in modules])
         for name, modules in FUSED.items()
@@ -114,7 +115,7 @@ def _layer_weights(layer: nn.Module) -> LayerWeights:
     )
 
 
-def _fuse(modules: list[nn.Module]) -> tuple[Tensor, Tensor | None]:
+def _fuse(modules: list[Any]) -> tuple[Tensor, Tensor | None]:
     """One weight (and bias) of several linear layers; the layers become views of it."""
     if len(modules) == 1:
         return modules[0].weight, modules[0].bias

@@ -238,7 +238,8 @@ class TorchEngine:
             [len(s.ids) for s in drawing],
         )
         self._tokens_generated += len(drawing)
-        reasons = [s.append(*drawn) for s, *drawn in zip(drawing, tokens, logprobs, strict=True)]
+        drawn = zip(drawing, tokens, logprobs, strict=True)
+        reasons = [sequence.append(token, logprob) for sequence, token, logprob in drawn]
         for offset in reversed(range(len(drawing))):
             if reasons[offset]:
                 self._finish(first + offset, reasons[offset])
