@@ -8,12 +8,14 @@ is dropped and counted, and the planner dispatches again what is still wanted.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 
 import msgpack
 from django.conf import settings
 from redis import Redis
+from redis.exceptions import RedisError
 
 from engine.manager.snapshot import Whereabouts
 from engine.types import Trajectory
@@ -126,6 +128,24 @@ def collect(group: str, attempt: int) -> list[Trajectory]:
 def forget(group: str, attempt: int, pipe: Redis | None = None) -> None:
     """End an attempt: whatever of it is still under way is late from now on."""
     (pipe or redis).delete(_flight(group, attempt), _results(group, attempt))
+
+
+def give_up(group: str, attempt: int) -> None:
+    """Forget an attempt that this process can no longer answer for, as soon as Redis listens.
+
+    Without it a trajectory whose next stage call could not be sent would seem to be held, by a
+    worker that lives, for ever.
+    """
+    threading.Thread(target=_give_up, args=(group, attempt), daemon=True).start()
+
+
+def _give_up(group: str, attempt: int) -> None:
+    while True:
+        try:
+            forget(group, attempt)
+            return
+        except RedisError:
+            time.sleep(1)
 
 
 def queue_lengths(names: Iterable[str]) -> dict[str, int]:

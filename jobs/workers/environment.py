@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from engine.errors import ArtifactError
+from engine.errors import MarlaasError
 from engine.rewards import grade, parse_graders
 from engine.types import Trajectory
 from jobs.models import BaseModel, Task
@@ -28,6 +28,14 @@ log = logging.getLogger(__name__)
 def interact(message: dict[str, Any]) -> None:
     """Grade one finished trajectory and add it to its group."""
     trajectory = unpack_trajectory(message["trajectory"])
+    try:
+        _interact(trajectory, message)
+    except Exception:
+        joins.give_up(trajectory.key.group, trajectory.key.attempt)
+        raise
+
+
+def _interact(trajectory: Trajectory, message: dict[str, Any]) -> None:
     key = trajectory.key
     place = f"worker:{hosting.incarnation()}"
     if not joins.move(key.group, key.attempt, [key.index], place):
@@ -71,6 +79,9 @@ def _finish(group: str, attempt: int) -> None:
     try:
         trajectories = joins.collect(group, attempt)
         groups.finish_group(group, attempt, trajectories, hosting.name())
-    except ArtifactError as error:
-        log.error("group %s: %s", group, error)
-        groups.return_group(group, attempt, str(error))
+    except Exception as error:  # whatever it is, the group must not stay dispatched for ever
+        log.exception("group %s could not be finished", group)
+        is_known = isinstance(error, MarlaasError)
+        groups.return_group(
+            group, attempt, str(error) if is_known else f"internal error: {error!r}"
+        )

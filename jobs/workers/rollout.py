@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from celery.exceptions import OperationalError as BrokerError
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import close_old_connections
 from redis.exceptions import RedisError
 
 from engine.errors import ArtifactError
@@ -93,7 +92,7 @@ class RolloutHost:
     def _request(self, message: dict[str, Any], index: int) -> GenerationRequest:
         place = message["indexes"].index(index)
         return GenerationRequest(
-            id=f"{message['group']}:{message['attempt']}:{index}",
+            id=_id((message["group"], message["attempt"]), index),
             adapter=AdapterRef(
                 task=message["task"],
                 version=message["version"],
@@ -115,29 +114,29 @@ class RolloutHost:
             for generation in self._outbox.get():
                 try:
                     self._finish(generation)
-                except (BrokerError, RedisError, DatabaseError, OSError) as error:
-                    log.error("%s not sent on, its lease will tell: %s", generation.id, error)
+                except Exception:  # one sequence's fault must not end the thread
+                    log.exception("%s not sent on", generation.id)
+                    joins.give_up(*_attempt(generation.id))
             self._outbox.task_done()
             close_old_connections()
 
     def _finish(self, generation: Generation) -> None:
-        group, attempt, index = generation.id.split(":")
-        key = (group, int(attempt))
+        key, index = _attempt(generation.id), _index(generation.id)
         with self._lock:
             held = self._held.get(key)
             if held is None:
                 return
-            held.unfinished.discard(int(index))
+            held.unfinished.discard(index)
             if not held.unfinished or generation.error:
                 del self._held[key]
         if generation.error:
             self._cancel(key, held)
             groups.return_group(*key, generation.error)
         elif generation.finish_reason != "cancelled":
-            _send_on(held.message, int(index), generation)
+            _send_on(held.message, index, generation)
 
     def _cancel(self, key: tuple[str, int], held: _Held) -> None:
-        self.engine.cancel([f"{key[0]}:{key[1]}:{index}" for index in held.unfinished])
+        self.engine.cancel([_id(key, index) for index in held.unfinished])
 
     def _drop_stale(self) -> None:
         """Stop generating for attempts that nobody wants any more."""
@@ -181,6 +180,20 @@ class RolloutHost:
         if joins.move(*key, indexes, f"queue:{name}"):
             rest = {**message, "indexes": indexes, "seeds": seeds}
             dispatch.send("rollout.generate", name, rest, retry=True)
+
+
+def _id(key: tuple[str, int], index: int) -> str:
+    """What the engine calls a trajectory of an attempt."""
+    return f"{key[0]}:{key[1]}:{index}"
+
+
+def _attempt(request_id: str) -> tuple[str, int]:
+    group, attempt, _ = request_id.split(":")
+    return group, int(attempt)
+
+
+def _index(request_id: str) -> int:
+    return int(request_id.rpartition(":")[2])
 
 
 def _send_on(message: dict[str, Any], index: int, generation: Generation) -> None:

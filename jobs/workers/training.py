@@ -16,7 +16,6 @@ from typing import Any
 from django.conf import settings
 
 from engine.errors import MarlaasError
-from engine.types import AdapterRef
 from jobs import artifacts
 from jobs.models import BaseModel, PolicyVersion
 from jobs.services import passes
@@ -41,9 +40,10 @@ def train(message: dict[str, Any]) -> None:
         return
     try:
         outcome = "committed" if _train(taken) else "outdated"
-    except (MarlaasError, OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # whatever it is, the step must not stay in training for ever
         log.exception("%s could not be trained", taken.step)
-        passes.fail_pass(taken, str(error))
+        is_known = isinstance(error, (MarlaasError, OSError))
+        passes.fail_pass(taken, str(error) if is_known else f"internal error: {error!r}")
         outcome = "failed"
     _num_passes[outcome] += 1
 
@@ -52,14 +52,16 @@ def _train(taken: passes.Pass) -> bool:
     step, task = taken.step, taken.step.task
     version = PolicyVersion.objects.get(task=task, number=step.number)
     source = artifacts.local_directory(version.key)
-    adapter = AdapterRef(str(task.pk), version.number, version.digest, str(source))
     with tempfile.TemporaryDirectory(dir=_scratch()) as directory:
         result = trainer(task.base_model).train_step(
-            adapter=adapter,
+            task=str(task.pk),
             config=task.hyperparameters,
+            version=step.number,
+            adapter=source,
             state=source if step.number else None,
             groups=passes.recorded_groups(step),
             out_dir=Path(directory),
+            digest=version.digest,
         )
         key = version_key(task.pk, step.number + 1, result.digest)
         size = artifacts.put_directory(key, Path(directory))
