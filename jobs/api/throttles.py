@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import TYPE_CHECKING
 
 from django.core.cache import cache
 from redis.exceptions import RedisError
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.throttling import UserRateThrottle
-from rest_framework.views import APIView
+
+if TYPE_CHECKING:  # views import this module for their defaults
+    from rest_framework.views import APIView
 
 log = logging.getLogger(__name__)
 

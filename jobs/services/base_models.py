@@ -14,9 +14,9 @@ def offered_base_models() -> QuerySet[BaseModel]:
     return BaseModel.objects.filter(is_enabled=True)
 
 
-def find_base_model(slug: str) -> BaseModel:
+def find_base_model(slug: object) -> BaseModel:
     """The offered base model of that slug. Raises: SpecError on `base_model`."""
-    found = offered_base_models().filter(slug=slug).first()
+    found = offered_base_models().filter(slug=slug).first() if isinstance(slug, str) else None
     if found is None:
         slugs = ", ".join(offered_base_models().values_list("slug", flat=True)[:20])
         raise SpecError({"base_model": [f"There is no {shown(slug)}; there are: {slugs}."]})

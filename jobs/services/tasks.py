@@ -8,19 +8,16 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from engine.config import TaskConfig, parse_config
-from engine.errors import GraderError, MarlaasError, QuotaError, SpecError
-from engine.parameters import shown, text
-from engine.rewards import Grader, dump_graders, parse_graders
+from engine.config import ALIASES
+from engine.errors import MarlaasError, QuotaError
+from engine.rewards import dump_graders
 from jobs.models import BaseModel, Dataset, Task, Tenant, TokenUsage, User
-from jobs.services.datasets import preview
 from jobs.services.lifecycle import announce, end_task, move_task
 from jobs.services.planner_bell import ring_planner
+from jobs.services.submission import MAX_NAME_CHARACTERS, Submission
 from jobs.services.tenants import require_writer
 
-MAX_NAME_CHARACTERS = 100
 MAX_ACTIVE_TASKS = 500  # of a tenant, waiting ones included; the planner looks at each
-CHECKED_ROWS = 100  # of the dataset's start: can the reward functions use their columns?
 
 
 class ConflictError(MarlaasError):
@@ -32,8 +29,8 @@ def submit_task(
     tenant: Tenant,
     user: User,
     name: str,
-    base_model: BaseModel,
-    dataset: Dataset,
+    base_model: BaseModel | Any,
+    dataset: Dataset | Any,
     config: dict[str, Any],
     graders: list[Any],
     cloned_from: Task | None = None,
@@ -41,16 +38,17 @@ def submit_task(
 ) -> Task:
     """Queue a new task. The same idempotency key and request again return the same task.
 
+    base_model and dataset are rows, or a stranger's slug and id.
     Raises: PermissionDenied; SpecError with every wrong field (`name`, `base_model`, `dataset`,
     `config.<setting>`, `graders.<place>.<parameter>`); QuotaError; ConflictError if the key was
     used for another request.
     """
     require_writer(user, tenant)
-    checked = _Submission(tenant, name, base_model, dataset, config, graders)
+    checked = Submission(tenant, name, base_model, dataset, config, graders)
     fields = {
         "name": checked.name,
-        "base_model": base_model,
-        "dataset": dataset,
+        "base_model": checked.base_model,
+        "dataset": checked.dataset,
         "config": checked.config.to_json(),
         "graders": dump_graders(checked.graders),
     }
@@ -94,109 +92,27 @@ def _submitted(tenant: Tenant, key: str, fields: dict[str, Any]) -> Task | None:
     return task
 
 
-class _Submission:
-    """A person's request, checked. Raises: SpecError with everything that is wrong."""
+def clone_task(
+    task: Task, user: User, changes: dict[str, Any], *, idempotency_key: str | None = None
+) -> Task:
+    """Submit a task like this one; `changes` replace its fields, and single settings of `config`.
 
-    name: str
-    config: TaskConfig
-    graders: tuple[Grader, ...]
-
-    def __init__(
-        self,
-        tenant: Tenant,
-        name: Any,
-        base_model: BaseModel,
-        dataset: Dataset,
-        config: Any,
-        graders: Any,
-    ) -> None:
-        self.errors: dict[str, list[str]] = {}
-        self._read_name(name)
-        if not base_model.is_enabled:
-            self._add("base_model", f"{base_model.name} takes no new tasks.")
-        if dataset.tenant_id != tenant.pk:
-            self._add("dataset", "There is no such dataset.")
-        if self._read_config(config):
-            self._check_limits(tenant, base_model)
-        if self._read_graders(graders) and "dataset" not in self.errors:
-            self._check_columns(dataset)
-        if self.errors:
-            raise SpecError(self.errors)
-
-    def _add(self, field: str, message: str) -> None:
-        self.errors.setdefault(field, []).append(message)
-
-    def _read_name(self, name: Any) -> None:
-        try:
-            self.name = text(name, MAX_NAME_CHARACTERS).strip()
-        except ValueError as error:
-            self._add("name", str(error))
-        else:
-            if not self.name:
-                self._add("name", "Must not be empty.")
-
-    def _read_config(self, config: Any) -> bool:
-        try:
-            self.config = parse_config(config)
-        except SpecError as error:
-            for name, messages in error.fields.items():
-                self.errors["config" if name == "config" else f"config.{name[:100]}"] = messages
-            return False
-        return True
-
-    def _read_graders(self, graders: Any) -> bool:
-        try:
-            self.graders = parse_graders(graders)
-        except SpecError as error:
-            self.errors.update(error.fields)
-            return False
-        return True
-
-    def _check_limits(self, tenant: Tenant, base_model: BaseModel) -> None:
-        config = self.config
-        if config.lora_rank > tenant.max_lora_rank:
-            self._add(
-                "config.lora_rank",
-                f"Must be at most {tenant.max_lora_rank}, the quota of {tenant.name}.",
-            )
-        total = config.max_prompt_length + config.max_completion_length
-        if total > base_model.max_model_length:
-            self._add(
-                "config.max_completion_length",
-                f"With max_prompt_length it makes {total:,} tokens; {base_model.name} takes"
-                f" {base_model.max_model_length:,} together.",
-            )
-
-    def _check_columns(self, dataset: Dataset) -> None:
-        """Refuse reward functions whose column is absent, or of no use in every row looked at."""
-        rows: list[dict[str, Any]] = []
-        for place, grader in enumerate(self.graders):
-            target = getattr(grader, "target", "")
-            if not target:
-                continue
-            if target not in dataset.columns:
-                columns = ", ".join(dataset.columns[:20])
-                self._add(
-                    f"graders.{place}.target",
-                    f"The dataset has no column {shown(target)}; it has: {columns}.",
-                )
-                continue
-            rows = rows or preview(dataset, CHECKED_ROWS)
-            if problem := _useless(grader, rows):
-                self._add(f"graders.{place}.target", f"No row looked at can be graded: {problem}.")
-
-
-def _useless(grader: Grader, rows: list[dict[str, Any]]) -> str:
-    """Why no row can be graded; empty if one can."""
-    problem = ""
-    for row in rows:
-        try:
-            grader.score("", row)
-        except GraderError as error:
-            problem = problem or str(error).partition(": ")[2]
-        else:
-            return ""
-    return problem
+    Raises: as `submit_task`.
+    """
+    config = changes.get("config", {})
+    if isinstance(config, dict):
+        config = {**task.config, **{ALIASES.get(key, key): value for key, value in config.items()}}
+    return submit_task(
+        tenant=task.tenant,
+        user=user,
+        name=changes.get("name", f"{task.name[: MAX_NAME_CHARACTERS - 7]} (copy)"),
+        base_model=changes.get("base_model", task.base_model),
+        dataset=changes.get("dataset", task.dataset),
+        config=config,
+        graders=changes.get("graders", task.graders),
+        cloned_from=task,
+        idempotency_key=idempotency_key,
+    )
 
 
 def cancel_task(task: Task, user: User) -> None:

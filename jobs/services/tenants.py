@@ -35,14 +35,14 @@ def require_writer(user: User, tenant: Tenant) -> None:
         )
 
 
-def choose_tenant(user: User, slug: str | None) -> Tenant:
+def choose_tenant(user: User, slug: object = None) -> Tenant:
     """The user's tenant of that slug; their only one where none is given.
 
     Raises: SpecError on `tenant`.
     """
     tenants = Tenant.objects.for_user(user)
-    if slug:
-        found = tenants.filter(slug=slug).first()
+    if slug is not None:
+        found = tenants.filter(slug=slug).first() if isinstance(slug, str) else None
         if found is None:
             raise SpecError({"tenant": [f"You are in no tenant {shown(slug)}."]})
         return found

@@ -1,0 +1,102 @@
+"""One's own API tokens: made with a name and an expiry, shown once, listed, revoked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from knox.models import AuthToken
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.settings import api_settings
+from rest_framework.views import APIView
+
+from jobs.models import TokenLabel
+
+from .throttles import NewTokens
+
+MAX_TOKENS = 50
+MAX_DAYS = 365
+DEFAULT_DAYS = 90
+
+
+class TokenSerializer(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    start = serializers.CharField(help_text="its first characters, to recognise it")
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+
+
+class NewTokenSerializer(serializers.Serializer[Any]):
+    """What to call a token, and how long it lives."""
+
+    name = serializers.CharField(max_length=100)
+    expires_in_days = serializers.IntegerField(
+        min_value=1, max_value=MAX_DAYS, default=DEFAULT_DAYS
+    )
+
+
+class MadeTokenSerializer(TokenSerializer):
+    token = serializers.CharField(help_text="shown this once: Authorization: Token <token>")
+
+
+class Tokens(APIView):
+    """One's own tokens."""
+
+    throttle_classes = [*api_settings.DEFAULT_THROTTLE_CLASSES, NewTokens]
+
+    @extend_schema(responses=TokenSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """All of them, newest first."""
+        tokens = AuthToken.objects.filter(user=request.user).order_by("-created")
+        labels = {label.digest: label for label in request.user.token_labels.all()}
+        return Response(
+            [_plain(token, labels[token.digest]) for token in tokens if token.digest in labels]
+        )
+
+    @extend_schema(request=NewTokenSerializer, responses={201: MadeTokenSerializer})
+    def post(self, request: Request) -> Response:
+        """Make one. The answer is the only place where the token itself is shown."""
+        wanted = NewTokenSerializer(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        if AuthToken.objects.filter(user=request.user).count() >= MAX_TOKENS:
+            raise ValidationError({"name": [f"You have {MAX_TOKENS} tokens; revoke one first."]})
+        lifetime = timedelta(days=wanted.validated_data["expires_in_days"])
+        with transaction.atomic():
+            token, secret = AuthToken.objects.create(user=request.user, expiry=lifetime)
+            label = TokenLabel.objects.create(
+                user=request.user, digest=token.digest, name=wanted.validated_data["name"]
+            )
+        return Response({**_plain(token, label), "token": secret}, status=201)
+
+
+class TokenDetail(APIView):
+    """One of one's tokens."""
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, token_id: Any) -> Response:
+        """Revoke it: it opens nothing from now on."""
+        label = TokenLabel.objects.filter(pk=token_id, user=request.user).first()
+        if label is None:
+            raise Http404
+        with transaction.atomic():
+            for token in AuthToken.objects.filter(digest=label.digest):
+                token.delete()
+            label.delete()
+        return Response(status=204)
+
+
+def _plain(token: AuthToken, label: TokenLabel) -> dict[str, Any]:
+    return {
+        "id": label.pk,
+        "name": label.name,
+        "start": token.token_key,
+        "created_at": token.created,
+        "expires_at": token.expiry,
+    }

@@ -1,0 +1,84 @@
+"""What all endpoints share: rows are found among the user's own tenants, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar
+
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from engine.parameters import shown
+from jobs.models import Task
+from jobs.models.tenancy import TenantQuerySet
+
+Rows = TypeVar("Rows", bound=QuerySet[Any])
+
+
+class OwnedView(generics.GenericAPIView):
+    """A view on rows of a model that belongs to tenants: `rows` is never used unfiltered."""
+
+    rows: ClassVar[TenantQuerySet]
+    ordering: ClassVar[tuple[str, ...]] = ()
+
+    def get_queryset(self) -> Any:
+        """The rows of the user's tenants that the URL asks for."""
+        if getattr(self, "swagger_fake_view", False):  # the document is written without a user
+            return self.rows.none()
+        return self.narrow(self.rows.for_user(self.request.user))
+
+    def narrow(self, rows: Any) -> Any:
+        """Below a task, the rows of that task. Raises: Http404."""
+        return rows.filter(task=self.get_task()) if "task_id" in self.kwargs else rows
+
+    def get_task(self) -> Task:
+        """The task of the URL. Raises: Http404."""
+        return find(Task.objects.select_related("tenant"), self.request, pk=self.kwargs["task_id"])
+
+
+class OwnedList(OwnedView, generics.ListAPIView):
+    """A paged list of such rows."""
+
+
+def find(rows: Any, request: Request, **lookup: Any) -> Any:
+    """The row of the user's tenants. Raises: Http404 for unknown and foreign ones alike."""
+    found = rows.for_user(request.user).filter(**lookup).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def whole_number(request: Request, name: str, default: int, low: int, high: int) -> int:
+    """A whole number from the query. Raises: ValidationError on `name`."""
+    value = request.query_params.get(name, str(default))
+    if value.isascii() and value.isdigit() and len(value) < 19 and low <= int(value) <= high:
+        return int(value)
+    message = f"Must be a whole number from {low:,} to {high:,}, not {shown(value)}."
+    raise ValidationError({name: [message]})
+
+
+def body_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
+    """The JSON object of the body. Raises: ValidationError naming fields that do not exist."""
+    data = request.data if request.data != "" else {}
+    if not isinstance(data, dict):
+        raise ValidationError({"body": [f"Must be an object, not {shown(data)}."]})
+    unknown = [key for key in data if key not in known]
+    if unknown:
+        message = f"There is no such field; there are {', '.join(known)}."
+        raise ValidationError({key[:100]: [message] for key in unknown[:20]})
+    return data
+
+
+@extend_schema(exclude=True)
+class Unknown(APIView):
+    """Every path that is no endpoint: 404 in the shape of all errors."""
+
+    def get(self, request: Request, **_: Any) -> None:
+        """Always 404."""
+        raise Http404
+
+    post = put = patch = delete = get

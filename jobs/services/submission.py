@@ -1,0 +1,140 @@
+"""A request for a task, checked as a whole: every wrong field is told at once."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from engine.config import TaskConfig, parse_config
+from engine.errors import GraderError, SpecError
+from engine.parameters import shown, text
+from engine.rewards import Grader, parse_graders
+from jobs.models import BaseModel, Dataset, Tenant
+from jobs.services.base_models import find_base_model
+from jobs.services.datasets import preview
+
+MAX_NAME_CHARACTERS = 100
+CHECKED_ROWS = 100  # of the dataset's start: can the reward functions use their columns?
+
+
+class Submission:
+    """A person's request, checked. Raises: SpecError with everything that is wrong."""
+
+    name: str
+    config: TaskConfig
+    graders: tuple[Grader, ...]
+
+    base_model: BaseModel
+    dataset: Dataset
+
+    def __init__(
+        self, tenant: Tenant, name: Any, base_model: Any, dataset: Any, config: Any, graders: Any
+    ) -> None:
+        self.errors: dict[str, list[str]] = {}
+        self._read_name(name)
+        has_model = self._find_model(base_model)
+        has_dataset = self._find_dataset(dataset, tenant)
+        if self._read_config(config):
+            self._check_rank(tenant)
+            if has_model:
+                self._check_length()
+        if self._read_graders(graders) and has_dataset:
+            self._check_columns()
+        if self.errors:
+            raise SpecError(self.errors)
+
+    def _add(self, field: str, message: str) -> None:
+        self.errors.setdefault(field, []).append(message)
+
+    def _read_name(self, name: Any) -> None:
+        try:
+            self.name = text(name, MAX_NAME_CHARACTERS).strip()
+        except ValueError as error:
+            self._add("name", str(error))
+        else:
+            if not self.name:
+                self._add("name", "Must not be empty.")
+
+    def _find_model(self, value: Any) -> bool:
+        if isinstance(value, BaseModel) and not value.is_enabled:
+            self._add("base_model", f"{value.name} takes no new tasks.")
+        elif isinstance(value, BaseModel):
+            self.base_model = value
+        else:
+            try:
+                self.base_model = find_base_model(value)
+            except SpecError as error:
+                self.errors.update(error.fields)
+        return "base_model" not in self.errors
+
+    def _find_dataset(self, value: Any, tenant: Tenant) -> bool:
+        try:
+            key = value.pk if isinstance(value, Dataset) else uuid.UUID(value)
+            self.dataset = Dataset.objects.of_tenant(tenant).get(pk=key)
+        except (Dataset.DoesNotExist, ValueError, AttributeError, TypeError):
+            self._add("dataset", f"{tenant.name} has no such dataset; give the id of one.")
+        return "dataset" not in self.errors
+
+    def _read_config(self, config: Any) -> bool:
+        try:
+            self.config = parse_config(config)
+        except SpecError as error:
+            for name, messages in error.fields.items():
+                self.errors["config" if name == "config" else f"config.{name[:100]}"] = messages
+            return False
+        return True
+
+    def _read_graders(self, graders: Any) -> bool:
+        try:
+            self.graders = parse_graders(graders)
+        except SpecError as error:
+            self.errors.update(error.fields)
+            return False
+        return True
+
+    def _check_rank(self, tenant: Tenant) -> None:
+        if self.config.lora_rank > tenant.max_lora_rank:
+            self._add(
+                "config.lora_rank",
+                f"Must be at most {tenant.max_lora_rank}, the quota of {tenant.name}.",
+            )
+
+    def _check_length(self) -> None:
+        total = self.config.max_prompt_length + self.config.max_completion_length
+        if total > self.base_model.max_model_length:
+            self._add(
+                "config.max_completion_length",
+                f"With max_prompt_length it makes {total:,} tokens; {self.base_model.name} takes"
+                f" {self.base_model.max_model_length:,} together.",
+            )
+
+    def _check_columns(self) -> None:
+        """Refuse reward functions whose column is absent, or of no use in every row looked at."""
+        rows: list[dict[str, Any]] = []
+        for place, grader in enumerate(self.graders):
+            target = getattr(grader, "target", "")
+            if not target:
+                continue
+            if target not in self.dataset.columns:
+                columns = ", ".join(self.dataset.columns[:20])
+                self._add(
+                    f"graders.{place}.target",
+                    f"The dataset has no column {shown(target)}; it has: {columns}.",
+                )
+                continue
+            rows = rows or preview(self.dataset, CHECKED_ROWS)
+            if problem := _useless(grader, rows):
+                self._add(f"graders.{place}.target", f"No row looked at can be graded: {problem}.")
+
+
+def _useless(grader: Grader, rows: list[dict[str, Any]]) -> str:
+    """Why no row can be graded; empty if one can."""
+    problem = ""
+    for row in rows:
+        try:
+            grader.score("", row)
+        except GraderError as error:
+            problem = problem or str(error).partition(": ")[2]
+        else:
+            return ""
+    return problem
