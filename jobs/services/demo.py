@@ -96,7 +96,7 @@ def topic_rows(rng: random.Random) -> list[dict[str, Any]]:
     return [{"messages": [{"role": "user", "content": text}]} for text in texts]
 
 
-SMALL_STEPS = {"batch_size": 4, "group_size": 8, "learning_rate": 1e-4}
+SETTINGS = {"group_size": 8, "max_prompt_length": 128, "learning_rate": 1e-4}
 PLANS = (
     Plan(
         "Two-digit addition",
@@ -104,8 +104,7 @@ PLANS = (
         "two-digit addition",
         addition_rows,
         [{"type": "numeric", "name": "right answer", "target": "answer", "which": "last"}],
-        {"batch_size": 8, "group_size": 8, "max_completion_length": 10, "max_steps": 60}
-        | {"learning_rate": 1e-4},
+        {**SETTINGS, "batch_size": 8, "max_completion_length": 10, "max_steps": 60},
     ),
     Plan(
         "Small subtraction",
@@ -113,7 +112,7 @@ PLANS = (
         "small subtraction",
         subtraction_rows,
         [{"type": "numeric", "name": "right answer", "target": "answer", "which": "last"}],
-        {**SMALL_STEPS, "max_completion_length": 10, "max_steps": 40},
+        {**SETTINGS, "batch_size": 4, "max_completion_length": 10, "max_steps": 40},
     ),
     Plan(
         "One short sentence",
@@ -125,7 +124,7 @@ PLANS = (
             | {"length": 12, "decay": 12, "unit": "words"},
             {"type": "regex", "name": "ends its sentence", "pattern": r"[.!?]\s*$", "weight": 0.3},
         ],
-        {**SMALL_STEPS, "max_completion_length": 32, "max_steps": 30},
+        {**SETTINGS, "batch_size": 4, "max_completion_length": 32, "max_steps": 30},
     ),
 )
 

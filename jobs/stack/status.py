@@ -8,11 +8,9 @@ SHOWN = 4  # tasks on the line; the rest is counted
 
 
 def status_line() -> str:
-    """Active tasks with their step and last mean reward. Raises DatabaseError."""
+    """Active tasks with their step and its mean reward, r. Raises DatabaseError."""
     tasks = list(
-        Task.objects.filter(state__in=Task.ACTIVE)
-        .select_related("tenant")
-        .order_by("-started_at", "submitted_at")
+        Task.objects.filter(state__in=Task.ACTIVE).select_related("tenant").order_by("submitted_at")
     )
     if not tasks:
         return "no task is active"
@@ -30,4 +28,4 @@ def _describe(task: Task) -> str:
     last = done.first()
     place = f"{last.number + 1 if last else 0}/{task.config['max_steps']}"
     reward = last.metrics.get("reward") if last else None
-    return f"{label} {place}" + (f" reward {reward:.2f}" if reward is not None else "")
+    return f"{label} {place}" + (f" r={reward:.2f}" if reward is not None else "")

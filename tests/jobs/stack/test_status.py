@@ -21,7 +21,7 @@ def test_a_running_task_shows_its_step_and_last_reward(make_task: Callable[..., 
     for number, reward in enumerate((0.25, 0.375)):
         metrics = {"reward": reward}
         Step.objects.create(task=task, number=number, state="committed", metrics=metrics)
-    assert status_line() == "acme/sums 2/40 reward 0.38"
+    assert status_line() == "acme/sums 2/40 r=0.38"
 
 
 def test_ungraded_steps_show_no_reward(make_task: Callable[..., Any]) -> None:
