@@ -30,6 +30,7 @@ class TurnSerializer(serializers.Serializer[Any]):
     started_at = serializers.FloatField(help_text="epoch s")
     finished_at = serializers.FloatField(help_text="epoch s")
     observation = serializers.CharField()
+    worker = serializers.CharField(help_text="that generated it")
 
 
 class TrajectorySerializer(serializers.Serializer[Any]):
