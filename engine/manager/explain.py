@@ -86,12 +86,13 @@ def _rollout_explanation(
     heading = f"step {step.number + 1} of {task.max_steps}"
     waiting = sum(group.state == "waiting" for group in step.groups)
     finished = sum(group.state == "finished" for group in step.groups)
-    if not world.workers("rollout", task.base_model) and finished < len(step.groups):
+    is_generated = not waiting and _all_in_environment(world, step.groups)
+    if not is_generated and not world.workers("rollout", task.base_model):
         return "rollout", f"no rollout worker for {task.base_model} is running"
     if waiting > sent:
         still = f"{waiting - sent} of {len(step.groups)} groups waiting for generation"
         return "rollout", f"{heading}: {still}"
-    phase = "environment" if not sent and _all_in_environment(world, step.groups) else "rollout"
+    phase = "environment" if is_generated else "rollout"
     return phase, f"{heading}: {finished} of {len(step.groups)} groups finished"
 
 

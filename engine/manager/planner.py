@@ -40,7 +40,7 @@ def plan(snapshot: Snapshot) -> list[Command]:
     over = {ending.task for ending in endings}
     admissions = _admissions(world)
     preparations = _preparations(world, over)
-    openings = _openings(world, over)
+    openings = _openings(world)
     groups = dispatch_groups(world, over)
     training = dispatch_passes(world, over)
     changed = over | {a.task for a in admissions} | {o.task for o in openings}
@@ -114,13 +114,12 @@ def _preparations(world: World, over: set[str]) -> list[Prepare]:
     ]
 
 
-def _openings(world: World, over: set[str]) -> list[OpenStep]:
+def _openings(world: World) -> list[OpenStep]:
     """The next step of every task that has none. A step once open is finished, quota or not."""
     return [
         OpenStep(task.id, task.version)
         for task in world.tasks
         if world.may_start(task)
-        and task.id not in over
         and task.step is None
         and 0 <= task.version < task.max_steps
         and not over_quota(world.tenant_of(task))

@@ -102,10 +102,23 @@ TO_ENVIRONMENT = dispatched("q", 2, whereabouts=(Whereabouts("queue:environment"
             "environment",
             "step 4 of 40: 1 of 3 groups finished",
         ),
+        (
+            open_step(waiting("w"), AT_ENVIRONMENT, number=3),  # this plan sends w
+            "rollout",
+            "step 4 of 40: 0 of 2 groups finished",
+        ),
         (training_step(number=3, holder="t#1"), "training", "step 4 of 40: training"),
         (ready_step(1, number=3), "training", "step 4 of 40: training"),  # this plan sends it
     ],
-    ids=["waiting", "generating", "generating and grading", "grading", "training", "sent"],
+    ids=[
+        "waiting",
+        "generating",
+        "generating and grading",
+        "grading",
+        "grading, the rest sent",
+        "training",
+        "sent to train",
+    ],
 )
 def test_a_step_is_explained_by_its_stage(step: StepView, phase: str, reason: str) -> None:
     view = task(version=3, group_size=6, step=step)
@@ -132,6 +145,8 @@ def test_missing_workers_are_named_by_what_they_would_serve() -> None:
         "rollout",
         "no rollout worker for smollm2 is running",
     )
+    graded = task(step=open_step(AT_ENVIRONMENT, finished("f", 2)))
+    assert explained(graded, workers=(ENVIRONMENT, TRAINER))[0] == "environment"
     lost = task(step=training_step(holder="t#0"))
     assert explained(lost, workers=(ROLLOUT, ENVIRONMENT)) == (
         "ready",

@@ -52,9 +52,10 @@ def test_in_flight_is_bounded_by_one_and_a_half_times_the_slots() -> None:
 
 
 def test_what_is_in_flight_counts_only_its_unfinished_trajectories() -> None:
-    """4 at the worker and 1 left of another group leave room for 7 of 12: one group of 4."""
-    almost = dispatched("b", 1, whereabouts=(Whereabouts("worker:e#1", NOW - 1, 1),))
-    step = open_step(dispatched("a"), almost, *waiting_groups("g", 3))
+    """4 at the worker and 1 left of each of two groups leave room for 6 of 12: one group of 4."""
+    last = (Whereabouts("worker:e#1", NOW - 1, 1),)
+    almost = [dispatched("b", 1, whereabouts=last), dispatched("c", 2, whereabouts=last)]
+    step = open_step(dispatched("a"), *almost, *waiting_groups("g", 3))
     assert ids(task(step=step)) == ["g0"]
 
 
@@ -123,6 +124,23 @@ def test_lost_groups_keep_to_the_bound_and_their_old_attempt_does_not_count() ->
     lost = [dispatched(f"l{i}", i, dispatched_at=NOW - 30 + i, **LOST) for i in range(3)]
     step = open_step(*lost, dispatched("alive", 3), waiting("w", 4))
     assert ids(task(step=step)) == ["l0", "l1"]
+
+
+def test_no_other_lost_or_waiting_group_passes_a_lost_one_that_does_not_fit() -> None:
+    busy = task("busy", step=open_step(dispatched("a")))
+    huge = task("huge", group_size=64, step=open_step(dispatched("h", **LOST)))
+    young = dispatched("y", dispatched_at=NOW - 0.5, **LOST)
+    small = task("small", step=open_step(young, waiting("w", 1)))
+    assert ids(busy, huge, small) == []
+    assert ids(huge, small) == ["h"]
+
+
+def test_a_tenant_is_caught_up_with_by_the_cost_of_its_largest_group() -> None:
+    """far's last group may have cost 300 and begun at 700: near starts there, and ends at 800."""
+    far = [task("f1", tenant="far", group_cost=300), task("f2", tenant="far", group_cost=10)]
+    near = task("n", tenant="near", step=open_step(waiting("g")))
+    tenants = (tenant("far", virtual_time=1000.0), tenant("near"))
+    assert [c.virtual_time for c in sent(*far, near, tenants=tenants)] == [800.0]
 
 
 def test_a_group_that_came_back_with_an_error_is_paid_for_again() -> None:
