@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
 from django.db import transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
 from engine.types import Trajectory
-from jobs.models import Group, PolicyVersion, Span, Step, Task, TokenUsage
+from jobs.models import Group, PolicyVersion, Step, Task, TokenUsage
 from jobs.services import events, joins
 from jobs.services.lifecycle import log_event
 from jobs.services.payloads import write_group
 from jobs.services.planner_bell import ring_planner
+from jobs.services.spans import save_group_spans
 
 COST_SMOOTHING = 0.2  # weight of the newest group in the running mean of a group's tokens
 
@@ -70,7 +68,7 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
         return False
     task = group.step.task
     _charge(task, tokens)
-    spans = _save_spans(group, trajectories, worker, tokens)
+    spans = save_group_spans(group, trajectories, worker)
     notice = {"step": group.step.number, "index": group.index, "id": str(group.pk)}
     events.record([events.Event(task.stream, "group", {**notice, "rewards": rewards}), *spans])
     _close_step_if_full(group.step)
@@ -98,54 +96,6 @@ def _close_step_if_full(step: Step) -> None:
     Step.objects.filter(pk=step.pk, state="open").update(
         state="ready", ready_order=last + 1, ready_at=timezone.now()
     )
-
-
-def _save_spans(
-    group: Group, trajectories: list[Trajectory], worker: str, tokens: int
-) -> list[events.Event]:
-    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
-    rollout = (min(t.started_at for t in turns), max(t.finished_at for t in turns))
-    grading = (
-        min(t.graded_started_at for t in trajectories),
-        max(t.graded_at for t in trajectories),
-    )
-    found: list[events.Event] = []
-    for stage, times, name, count in (
-        ("rollout", rollout, turns[0].worker, tokens),
-        ("environment", grading, worker, 0),
-    ):
-        span = Span.objects.create(
-            task=group.step.task,
-            stage=stage,
-            worker=name,
-            step=group.step.number,
-            group=group.index,
-            started_at=datetime.fromtimestamp(times[0], UTC),
-            ended_at=datetime.fromtimestamp(times[1], UTC),
-            tokens=count,
-        )
-        found += span_events(span, group.step.task)
-    return found
-
-
-def span_events(span: Span, task: Task) -> list[events.Event]:
-    """A span on its task's stream and on the cluster's."""
-    data: dict[str, Any] = {
-        "id": span.pk,
-        "stage": span.stage,
-        "worker": span.worker,
-        "step": span.step,
-        "group": span.group,
-        "started_at": span.started_at.isoformat(),
-        "ended_at": span.ended_at.isoformat() if span.ended_at else None,
-        "tokens": span.tokens,
-    }
-    return [
-        events.Event(task.stream, "span", data),
-        events.Event(
-            events.CLUSTER, "span", {**data, "task": str(task.pk), "tenant": task.tenant_id}
-        ),
-    ]
 
 
 def return_group(group_id: str, attempt: int, error: str) -> bool:

@@ -16,10 +16,10 @@ from django.utils import timezone
 from engine.types import Trajectory
 from jobs.models import Group, PolicyVersion, Span, Step, Task
 from jobs.services import events
-from jobs.services.groups import span_events
 from jobs.services.lifecycle import log_event
 from jobs.services.payloads import read_group
 from jobs.services.planner_bell import ring_planner
+from jobs.services.spans import span_events
 
 
 @dataclass(frozen=True)
