@@ -5,7 +5,7 @@ from django.http import HttpRequest
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """Sign-up is closed: tenants are strangers to each other, and admission is an operator's act."""
+    """Sign-up is closed: tenants are strangers, and admission is an operator's act."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False

@@ -1,5 +1,30 @@
 """URLs of the pages."""
 
-from django.urls import URLPattern
+from django.urls import path
+from django.views.generic import RedirectView
 
-urlpatterns: list[URLPattern] = []
+from . import datasets, downloads, new_task, people, tasks, tenants
+
+urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="tasks"), name="home"),
+    path("tasks/", tasks.task_list, name="tasks"),
+    path("tasks/new/", new_task.new_task, name="new-task"),
+    path("tasks/<uuid:task_id>/", tasks.task_detail, name="task"),
+    path("tasks/<uuid:task_id>/cancel/", tasks.confirm_cancel, name="confirm-cancel"),
+    path("tasks/<uuid:task_id>/cancel/now/", tasks.cancel, name="cancel-task"),
+    path("tasks/<uuid:task_id>/pause/", tasks.pause, name="pause-task"),
+    path("tasks/<uuid:task_id>/resume/", tasks.resume, name="resume-task"),
+    path(
+        "tasks/<uuid:task_id>/versions/<int:number>/adapter.zip", downloads.adapter, name="adapter"
+    ),
+    path("datasets/", datasets.dataset_list, name="datasets"),
+    path("datasets/<uuid:dataset_id>/", datasets.dataset_detail, name="dataset"),
+    path("tenant/", tenants.tenant_page, name="tenant"),
+    path("tenant/switch/", tenants.switch_tenant, name="switch-tenant"),
+    path("account/", people.account, name="account"),
+    path("account/theme/", people.set_theme, name="set-theme"),
+    path("account/tokens/", people.create_token, name="create-token"),
+    path("account/tokens/<uuid:token_id>/revoke/", people.revoke_token, name="revoke-token"),
+    path("ops/tenants/", tenants.operator_tenants, name="operator-tenants"),
+    path("ops/tenants/<slug:slug>/", tenants.operator_tenant, name="operator-tenant"),
+]

@@ -1,0 +1,90 @@
+"""Sampled trajectories of a step: prompt, completion, reward by grader.
+
+Everything in them was written by strangers or by a model; templates print it as plain text.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.errors import ArtifactError
+from engine.types import Trajectory
+from jobs.models import Group, Step, Task
+from jobs.services.payloads import read_group, read_prompts
+
+log = logging.getLogger(__name__)
+
+MAX_GROUPS = 4
+MAX_TRAJECTORIES = 4  # of a group: the best, the worst and what lies between
+RECENT_STEPS = 12
+
+
+@dataclass(frozen=True)
+class SampledGroup:
+    """A prompt and some of the attempts at it."""
+
+    index: int
+    messages: list[dict[str, str]] = field(default_factory=list)
+    answer: Any = None
+    trajectories: list[Trajectory] = field(default_factory=list)
+    num_all: int = 0
+    mean: float | None = None
+    problem: str = ""
+
+
+def sampled_groups(task: Task, wanted: str) -> tuple[list[SampledGroup], list[int], int | None]:
+    """(groups, steps that have some, the step shown); the newest where none or no such is wanted.
+
+    Steps are counted from 1, as on the page.
+    """
+    finished = Group.objects.filter(step__task=task, state=Group.State.FINISHED)
+    numbers = finished.order_by("-step__number").values_list("step__number", flat=True).distinct()
+    steps = [number + 1 for number in numbers[:RECENT_STEPS]]
+    if not steps:
+        return [], [], None
+    asked = int(wanted) if wanted.isascii() and wanted[:9].isdigit() else 0
+    exists = asked and Step.objects.filter(task=task, number=asked - 1).exists()
+    step = asked if exists else steps[0]
+    rows = finished.filter(step__number=step - 1).select_related("step").order_by("index")
+    prompts = _prompts(task)
+    return [_sample(group, prompts) for group in rows[:MAX_GROUPS]], steps, step
+
+
+def _prompts(task: Task) -> list[dict[str, Any]]:
+    try:
+        return read_prompts(task.prompts_key) if task.prompts_key else []
+    except ArtifactError as error:
+        log.warning("prompts of task %s: %s", task.pk, error)
+        return []
+
+
+def _sample(group: Group, prompts: list[dict[str, Any]]) -> SampledGroup:
+    in_range = group.prompt_index < len(prompts)
+    row = prompts[group.prompt_index].get("row", {}) if in_range else {}
+    try:
+        trajectories = read_group(group)
+    except ArtifactError:
+        problem = "The content of this group is not in the artifact store any more."
+        return SampledGroup(group.index, row.get("messages", []), problem=problem)
+    rewards = [t.reward for t in trajectories if t.reward is not None]
+    return SampledGroup(
+        index=group.index,
+        messages=row.get("messages", []),
+        answer=row.get("answer"),
+        trajectories=_spread(trajectories),
+        num_all=len(trajectories),
+        mean=sum(rewards) / len(rewards) if rewards else None,
+    )
+
+
+def _spread(trajectories: list[Trajectory]) -> list[Trajectory]:
+    """At most MAX_TRAJECTORIES, evenly spread from the highest reward to the lowest."""
+    ranked = sorted(trajectories, key=lambda t: (t.reward is None, -(t.reward or 0.0)))
+    if len(ranked) <= MAX_TRAJECTORIES:
+        return ranked
+    last = len(ranked) - 1
+    return [
+        ranked[round(place * last / (MAX_TRAJECTORIES - 1))] for place in range(MAX_TRAJECTORIES)
+    ]

@@ -1,0 +1,136 @@
+// The page of a task: takes the snapshot, draws it, and follows its streams from there.
+
+import "./chart.js";
+import "./lanes.js";
+import { count, score, signed, status } from "./format.js";
+import { LiveClient } from "./live.js";
+
+const MAX_LOG_LINES = 200;
+const OVER = ["succeeded", "failed", "cancelled"];
+const page = document.querySelector("[data-task-page]");
+const words = JSON.parse(document.getElementById("stage-words").textContent);
+const part = (name) => page.querySelector(`[data-live="${name}"]`);
+const charts = [...page.querySelectorAll("rl-chart")];
+const lanes = page.querySelector("rl-lanes");
+const rewards = new Map(); // step from 1: mean reward
+let [state, maxSteps, done] = [null, 0, 0];
+
+async function takeSnapshot() {
+  const answer = await fetch(page.dataset.snapshot, { headers: { Accept: "application/json" } });
+  if (!answer.ok) throw new Error(`snapshot: ${answer.status}`);
+  const found = await answer.json();
+  [state, maxSteps] = [found.state, found.max_steps];
+  const { x, metrics } = found.series;
+  rewards.clear();
+  x.forEach((step, place) => setReward(step, metrics.reward?.last[place]));
+  done = x.length ? x[x.length - 1] + 1 : 0;
+  for (const chart of charts) chart.setCurves(found.series);
+  lanes.setSpans(found.spans, found.server_time, state.ended_at ? Date.parse(state.ended_at) : null);
+  page.querySelector('[data-live="log"]').replaceChildren(...found.log.map(logLine));
+  showAll();
+  scrollLog();
+  return found;
+}
+
+function setReward(step, value) {
+  if (Number.isFinite(value)) rewards.set(step + 1, value);
+}
+
+const applies = {
+  state: (data) => {
+    state = data;
+    if (OVER.includes(data.state)) lanes.endedAt = data.ended_at ? Date.parse(data.ended_at) : Date.now();
+  },
+  metric: ({ step, metrics }) => {
+    setReward(step, metrics.reward);
+    done = Math.max(done, step + 1);
+    for (const chart of charts) chart.push(step, metrics);
+  },
+  span: (data) => lanes.add(page.dataset.task, data),
+  version: (data) => addVersion(data),
+  group: () => (part("new-groups").hidden = false),
+  log: (data) => {
+    const list = part("log");
+    const isAtEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 20;
+    list.append(logLine(data));
+    while (list.children.length > MAX_LOG_LINES) list.firstElementChild.remove();
+    if (isAtEnd) scrollLog();
+  },
+};
+
+function apply(items) {
+  for (const { kind, data } of items) applies[kind]?.(data);
+  showAll();
+}
+
+function applyCluster(items) {
+  for (const { kind, data } of items) {
+    if (kind === "span" && data.lane !== page.dataset.task) lanes.add(data.lane, data);
+  }
+}
+
+function showAll() {
+  const values = [...rewards.entries()].sort((a, b) => a[0] - b[0]);
+  const [first, last] = [values[0]?.[1], values[values.length - 1]?.[1]];
+  const best = values.reduce((top, one) => (!top || one[1] > top[1] ? one : top), null);
+  set("reward", score(last));
+  set("change", values.length ? signed(last - first) : "–");
+  set("best", score(best?.[1]));
+  set("best-step", best ? `at step ${count(best[0])}` : "");
+  set("done", count(done));
+  part("meter").value = done;
+  if (best) set("sentence", `Reward ${score(first)} → ${score(last)} over ${count(done)} steps, best ${score(best[1])} at step ${count(best[0])}.`);
+  for (const chart of charts) chart.closest("[data-chart-card]")?.toggleAttribute("hidden", done > 0 && chart.isEmpty);
+  showState();
+}
+
+function showState() {
+  part("status").replaceChildren(status(state.state));
+  set("reason", state.reason);
+  const parts = [`${count(done)} of ${count(maxSteps)} steps done`];
+  if (state.state === "queued" && state.queue_position) parts.push(`place ${state.queue_position} in the queue`);
+  if (state.state === "running") parts.push(words[state.phase] ?? state.phase);
+  set("headline", parts.join(", "));
+  for (const action of page.querySelectorAll("[data-when]")) action.hidden = !action.dataset.when.split(" ").includes(state.state);
+}
+
+function set(name, text) {
+  const element = part(name);
+  if (element && element.textContent !== text) element.textContent = text;
+}
+
+function logLine({ level, text, at }) {
+  const line = document.createElement("li");
+  line.dataset.level = level;
+  const time = Object.assign(document.createElement("time"), { dateTime: at, title: at, textContent: at.slice(11, 19) });
+  line.append(time, span("level", level), span("text", text));
+  return line;
+}
+
+function span(className, textContent) {
+  return Object.assign(document.createElement("span"), { className, textContent });
+}
+
+function scrollLog() {
+  const list = part("log");
+  list.scrollTop = list.scrollHeight;
+}
+
+function addVersion({ number, digest }) {
+  const body = part("versions");
+  if (body.querySelector(`[data-version="${number}"]`)) return;
+  body.querySelector("[data-none]")?.remove();
+  const row = page.querySelector("template[data-version-row]").content.firstElementChild.cloneNode(true);
+  row.dataset.version = number;
+  row.querySelector("[data-number]").textContent = number;
+  row.querySelector("[data-digest]").textContent = digest.slice(0, 12);
+  const link = row.querySelector("a");
+  link.href = link.getAttribute("href").replace("/0/", `/${number}/`);
+  link.querySelector(".visually-hidden").textContent = ` version ${number}`;
+  body.prepend(row);
+}
+
+const first = await takeSnapshot();
+const client = new LiveClient(document.querySelector("[data-freshness]"));
+client.follow(`task:${page.dataset.task}`, first, apply, takeSnapshot);
+client.follow("cluster", first.cluster, applyCluster, async () => (await takeSnapshot()).cluster);
