@@ -16,6 +16,8 @@ from engine.config import TaskConfig
 from engine.parameters import describe
 from engine.rewards import GRADERS
 
+from .views import JSONErrors
+
 ERROR = {
     "type": "object",
     "required": ["code", "message"],
@@ -125,7 +127,7 @@ def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     return result
 
 
-class Schema(SpectacularAPIView):
+class Schema(JSONErrors, SpectacularAPIView):
     """The OpenAPI document."""
 
 
@@ -133,5 +135,5 @@ STYLED = csp_update({"style-src": [SELF, UNSAFE_INLINE]})
 
 
 @method_decorator(STYLED, name="dispatch")
-class Swagger(SpectacularSwaggerSplitView):
+class Swagger(JSONErrors, SpectacularSwaggerSplitView):
     """The document as a page; the one page on which inline styles are allowed."""

@@ -13,14 +13,14 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.renderers import BaseRenderer
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 
 from engine.errors import ArtifactError
 from jobs import artifacts
 from jobs.models import PolicyVersion
 
-from .views import OwnedList, OwnedView, find
+from .views import JSONErrors, OwnedList, OwnedView, find
 
 ADAPTER_FILES = "adapter_*"  # for inference; the training state beside it is not for download
 CHUNK_BYTES = 2**20
@@ -47,16 +47,17 @@ class Versions(OwnedList):
 
 
 class ZipRenderer(BaseRenderer):
-    """Names the type of a download; errors stay JSON."""
+    """Lets clients ask for a zip file; the view itself streams it."""
 
     media_type = "application/zip"
     format = "zip"
 
 
-class VersionDownload(OwnedView):
+class VersionDownload(JSONErrors, OwnedView):
     """A version's adapter in PEFT format."""
 
     rows = PolicyVersion.objects.all()
+    renderer_classes = (JSONRenderer, ZipRenderer)
 
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, task_id: Any, number: int) -> StreamingHttpResponse:

@@ -6,9 +6,11 @@ from typing import Any, ClassVar, TypeVar
 
 from django.db.models import QuerySet
 from django.http import Http404
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics
 from rest_framework.exceptions import ValidationError
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -71,6 +73,19 @@ def body_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
         message = f"There is no such field; there are {', '.join(known)}."
         raise ValidationError({key[:100]: [message] for key in unknown[:20]})
     return data
+
+
+class JSONErrors(APIView):
+    """For views that answer in other formats: their failures are JSON all the same."""
+
+    def finalize_response(
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> HttpResponseBase:
+        """The response, rendered as JSON if it tells of a failure."""
+        if getattr(response, "exception", False):
+            request.accepted_renderer = JSONRenderer()
+            request.accepted_media_type = JSONRenderer.media_type
+        return super().finalize_response(request, response, *args, **kwargs)
 
 
 @extend_schema(exclude=True)
