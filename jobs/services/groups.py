@@ -25,6 +25,8 @@ def finish_group(group_id: str, attempt: int, trajectories: list[Trajectory], wo
     group = _live_group(group_id, attempt)
     if group is None:
         return count_late(group_id)
+    if len(trajectories) != group.step.task.config["group_size"]:
+        return False  # Redis lost them between the join and now; the lease will tell
     version = PolicyVersion.objects.get(task=group.step.task_id, number=group.step.number)
     wrong = [t for t in trajectories if not _is_of(t, version)]
     if wrong:
@@ -106,7 +108,7 @@ def return_group(group_id: str, attempt: int, error: str) -> bool:
         )
         if returned:
             group = Group.objects.select_related("step__task").get(pk=group_id)
-            text = f"Step {group.step.number}, group {group.index} failed: {error}"
+            text = f"Step {group.step.number + 1}, group {group.index + 1} failed: {error}"
             events.record([log_event(group.step.task, "error", text)])
             transaction.on_commit(lambda: joins.forget(group_id, attempt))
             transaction.on_commit(ring_planner)

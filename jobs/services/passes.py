@@ -116,7 +116,7 @@ def fail_pass(taken: Pass, error: str) -> bool:
         )
         spans = _end_span(taken)
         if failed:
-            text = f"Step {taken.step.number} could not be trained: {error}"
+            text = f"Step {taken.step.number + 1} could not be trained: {error}"
             spans.append(log_event(taken.step.task, "error", text))
         events.record(spans)
         transaction.on_commit(ring_planner)

@@ -215,7 +215,7 @@ def _dispatch_group(command: DispatchGroup) -> None:
     )
     Tenant.objects.filter(pk=group.step.task.tenant_id).update(virtual_time=command.virtual_time)
     if command.cause:
-        text = f"Step {command.step}, group {group.index} is generated again: {command.cause}"
+        text = f"Step {command.step + 1}, group {group.index + 1} is generated again: {command.cause}"
         events.record([log_event(group.step.task, "warning", text)])
     version = PolicyVersion.objects.get(task=group.step.task, number=group.step.number)
     transaction.on_commit(partial(dispatch.send_group, group, version), robust=True)
@@ -234,7 +234,7 @@ def _dispatch_training(command: DispatchTraining) -> None:
         Span.objects.filter(task=step.task, stage="training", ended_at=None).update(
             ended_at=timezone.now()
         )
-        text = f"Step {command.step} is trained again: {command.cause}"
+        text = f"Step {command.step + 1} is trained again: {command.cause}"
         events.record([log_event(step.task, "warning", text)])
     message = {"step": step.pk, "fence": command.fence}
     _send_on_commit("training.train", f"training.{step.task.base_model.slug}", message)
