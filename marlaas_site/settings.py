@@ -17,7 +17,10 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
 
 VAR_DIR = Path(env("MARLAAS_VAR", default=str(BASE_DIR / "var"))).resolve()
-VAR_DIR.mkdir(parents=True, exist_ok=True)
+try:
+    VAR_DIR.mkdir(parents=True, exist_ok=True)
+except OSError as error:
+    raise ImproperlyConfigured(f"MARLAAS_VAR: {VAR_DIR} cannot be made: {error}") from error
 
 
 def _secret_key() -> str:
@@ -206,7 +209,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
-KNOX_TOKEN_MODEL = "knox.AuthToken"
+KNOX_TOKEN_MODEL = "knox.AuthToken"  # noqa: S105 (the name of a model)
 REST_KNOX = {"TOKEN_PREFIX": "mls_", "AUTH_HEADER_PREFIX": "Token", "TOKEN_TTL": None}
 
 CONTENT_SECURITY_POLICY = {

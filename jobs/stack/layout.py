@@ -5,6 +5,7 @@ Everything hangs on one directory (MARLAAS_VAR), so stacks with different ones r
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -97,14 +98,25 @@ def choose_redis_port(var: Path) -> int:
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Whether a server could listen on this port now."""
+    return not port_problem(port, host)
+
+
+def port_problem(port: int, host: str = "127.0.0.1") -> str:
+    """Why no server could listen on this port now, in words; "" if one could."""
+    if not 1 <= port <= 65_535:
+        return "does not exist (they go from 1 to 65535)"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except PermissionError:
+            return "is for root only"
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return "is in use by another program"
+            return f"of {host} cannot be used ({error.strerror or error})"
+    return ""
 
 
 def write_whole(path: Path, text: str, mode: int = 0o644) -> None:

@@ -20,7 +20,7 @@ from jobs.services import demo
 from jobs.stack import readiness, supervision
 from jobs.stack.display import Display
 from jobs.stack.keeper import AlreadyRunningError, Keeper
-from jobs.stack.layout import Layout, choose_redis_port, is_free
+from jobs.stack.layout import Layout, choose_redis_port, is_free, port_problem
 from jobs.stack.prepare import prepare
 from jobs.stack.programs import Program, stack_programs
 from jobs.stack.status import status_line
@@ -86,10 +86,11 @@ class Command(BaseCommand):
         return "" if {"*", "127.0.0.1"} & set(allowed) else allowed[0].lstrip(".")
 
     def check_ports(self) -> None:
-        if not is_free(self.port, settings.WEB_HOST):
+        if problem := port_problem(self.port, settings.WEB_HOST):
+            other = self.port + 1 if 1024 <= self.port < 65_535 else 8000
             raise CommandError(
-                f"Port {self.port} is in use by another program: choose another one, for example"
-                f" WEB_PORT={self.port + 1} make run"
+                f"Port {self.port} {problem}: choose another one, for example"
+                f" WEB_PORT={other} make run"
             )
         if settings.REDIS_IS_PRIVATE and not is_free(settings.REDIS_PORT):
             if "REDIS_PORT" in os.environ:

@@ -38,6 +38,23 @@ def test_a_port_in_use_is_one_sentence_with_a_way_out(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("port", "reason"), [("0", "does not exist"), ("70000", "65535")])
+def test_a_port_that_cannot_be_is_named(tmp_path: Path, port: str, reason: str) -> None:
+    done = manage(tmp_path, "run", WEB_PORT=port)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"CommandError: Port {port} ")
+    assert reason in done.stderr
+    assert "WEB_PORT=8000 make run" in done.stderr
+
+
+def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = manage(tmp_path, "run", MARLAAS_VAR=str(tmp_path / "file" / "var"))
+    assert done.returncode == 1
+    assert f"{tmp_path}/file/var cannot be made" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_second_start_shows_the_address_and_does_nothing(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     keeper = Keeper(layout)
