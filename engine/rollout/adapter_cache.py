@@ -33,7 +33,7 @@ class AdapterCache:
 
     @property
     def num_in_use(self) -> int:
-        return sum(held.users > 0 for held in self._held.values())
+        return sum(held.users > 0 for held in list(self._held.values()))
 
     @property
     def num_unused(self) -> int:

@@ -115,14 +115,14 @@ class TorchEngine:
         self._done.clear()
 
     def stats(self) -> EngineStats:
-        seconds = time.monotonic() - self._speed[0][0] if self._speed else 0.0
+        """May be called from any thread."""
         return EngineStats(
             num_slots=self.num_slots,
             num_running=len(self._running),
             num_waiting=len(self._waiting),
             tokens_generated=self._tokens_generated,
             tokens_prefilled=self._tokens_prefilled,
-            tokens_per_s=sum(n for _, n in self._speed) / seconds if seconds > 0 else 0.0,
+            tokens_per_s=self._tokens_per_s(),
             adapters_in_use=self._adapters.num_in_use,
             adapters_cached=self._adapters.num_unused,
             kv_bytes=self._cache.num_bytes,
@@ -256,6 +256,13 @@ class TorchEngine:
             self._running[slot] = self._running[last]
         self._running.pop()
         self._is_plan_stale = True
+
+    def _tokens_per_s(self) -> float:
+        """Falls to 0 while there is nothing to do."""
+        now = time.monotonic()
+        recent = [(at, n) for at, n in list(self._speed) if now - at < SPEED_WINDOW_S]
+        seconds = now - recent[0][0] if recent else 0.0
+        return sum(n for _, n in recent) / seconds if seconds > 0 else 0.0
 
     def _measure(self, tokens: int) -> None:
         now = time.monotonic()

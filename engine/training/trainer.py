@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from ..adapters.digest import adapter_digest
-from ..adapters.files import read_adapter, write_adapter
+from ..adapters.files import Adapter, lora_names, read_adapter, write_adapter
 from ..adapters.linear import adapter_applied, install_lora
 from ..config import TaskConfig
 from ..errors import TrainingError
@@ -48,7 +48,7 @@ class StepResult:
 class Trainer:
     """Holds the frozen base model and the most recent states. Not thread-safe."""
 
-    def __init__(self, base: LoadedModel, max_tokens: int = 1024, max_resident: int = 8) -> None:
+    def __init__(self, base: LoadedModel, max_tokens: int = 512, max_resident: int = 8) -> None:
         """max_tokens: of a micro-batch, padding included; max_resident: states kept in memory."""
         self._base = base
         self._max_tokens = max_tokens
@@ -86,7 +86,7 @@ class Trainer:
         )
         metrics = batch_metrics(groups, advantages)
         samples = training_samples(groups, advantages, config)
-        current = self._take_state(ref, state)
+        current = self._take_state(ref, config, state)
         metrics |= self._update(current, samples, config, version, progress)
         new_digest, files = self._write(current, config, out_dir)
         self._keep_state((task, version + 1, new_digest), current)
@@ -170,7 +170,7 @@ class Trainer:
         return token_logprobs(picked, head, batch.targets, temperature)
 
     def _take_state(
-        self, adapter: AdapterRef, path: str | os.PathLike[str] | None
+        self, adapter: AdapterRef, config: TaskConfig, path: str | os.PathLike[str] | None
     ) -> TrainingState:
         """The resident state, or the one on disk: the same bits. It stops being resident, because
         the step changes it."""
@@ -183,10 +183,24 @@ class Trainer:
                 f"The adapter in {adapter.path} does not have digest {adapter.digest[:12]}…:"
                 " it was changed or damaged after it was committed."
             )
+        self._require_fit(loaded, config)
         state = TrainingState(loaded, self._base.device)
         if path is not None:
             state.restore(path)
         return state
+
+    def _require_fit(self, adapter: Adapter, config: TaskConfig) -> None:
+        """Raises: TrainingError if the adapter is not one of this base model and this task."""
+        if (adapter.rank, adapter.alpha) != (config.lora_rank, config.lora_alpha):
+            raise TrainingError(
+                f"The adapter has rank {adapter.rank} and alpha {adapter.alpha:g}, the task"
+                f" {config.lora_rank} and {config.lora_alpha:g}."
+            )
+        for module in adapter.modules:
+            a, b = (adapter.tensors[name] for name in lora_names(module))
+            layer = self._layers.get(module)
+            if layer is None or layer.weight.shape != (b.shape[0], a.shape[1]):
+                raise TrainingError(f"The adapter's {module} does not fit the base model.")
 
     def _keep_state(self, key: tuple[str, int, str], state: TrainingState) -> None:
         self._resident[key] = state

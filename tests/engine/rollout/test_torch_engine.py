@@ -294,6 +294,25 @@ def test_unused_adapters_are_kept_up_to_a_limit_and_used_ones_always(
     assert (stats.adapters_in_use, stats.adapters_cached) == (0, 1)
 
 
+def test_speed_is_counted_over_recent_steps_and_falls_when_idle(
+    adapters: list[AdapterRef], engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.rollout import torch_engine
+
+    clock = [100.0]
+    monkeypatch.setattr(torch_engine.time, "monotonic", lambda: clock[0])
+    engine.submit([request(f"r{i}", adapters[0], seed=i, new=4) for i in range(2)])
+    while engine.has_work:
+        engine.step()
+        clock[0] += 0.5
+    assert engine.stats().tokens_generated == 8
+    assert engine.stats().tokens_per_s == pytest.approx(8 / 1.5)  # steps of 4, 2 and 2 tokens
+    clock[0] += 4.5
+    assert engine.stats().tokens_per_s == pytest.approx(8 / 6.0)
+    clock[0] += 20
+    assert engine.stats().tokens_per_s == 0.0
+
+
 def test_reset_forgets_everything_and_the_engine_goes_on(
     adapters: list[AdapterRef], engine: TorchEngine
 ) -> None:

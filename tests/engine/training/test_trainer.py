@@ -404,6 +404,18 @@ def test_an_adapter_that_was_changed_on_disk_is_refused(
         train(new_trainer(), adapter, tmp_path / "1", groups=groups)
 
 
+def test_an_adapter_of_another_base_model_or_rank_is_refused(
+    trainer: Trainer, adapter: AdapterRef, tiny_model: Path, tmp_path: Path
+) -> None:
+    alien = store_adapter(tmp_path / "alien", {"model.layers.0.self_attn.q_proj": (32, 32)})
+    with pytest.raises(TrainingError, match=r"q_proj does not fit the base model"):
+        train(trainer, alien, tmp_path / "1")
+    thin = store_adapter(tmp_path / "thin", linear_shapes(tiny_model), rank=3)
+    with pytest.raises(TrainingError, match="rank 3 and alpha 6, the task 4 and 8"):
+        train(trainer, thin, tmp_path / "1")
+    assert not (tmp_path / "1").exists()
+
+
 def test_without_a_committed_digest_the_file_itself_is_asked(
     trainer: Trainer, adapter: AdapterRef, tiny_model: Path, tmp_path: Path
 ) -> None:
