@@ -61,6 +61,14 @@ class AdapterCache:
             self._held.move_to_end(ref.name)
             self._drop_oldest()
 
+    def release_all(self) -> None:
+        """No adapter has a user any more, whatever was counted: a step may have broken off."""
+        for name in self.stack.names:
+            self.stack.remove(name)
+        for held in self._held.values():
+            held.users = 0
+        self._drop_oldest()
+
     def _read(self, ref: AdapterRef) -> _Held:
         try:
             adapter = read_adapter(ref.path)

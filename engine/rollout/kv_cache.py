@@ -60,3 +60,8 @@ class KvCache:
         """Forget the first `length` positions of a slot."""
         for cache in (self.keys, self.values):
             cache[:, slot, :, :length] = 0
+
+    def clear_all(self) -> None:
+        """Forget everything; the memory is kept."""
+        self.keys.zero_()
+        self.values.zero_()

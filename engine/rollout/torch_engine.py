@@ -110,9 +110,11 @@ class TorchEngine:
     @torch.inference_mode()
     def reset(self) -> None:
         self._waiting.clear()
-        for slot in reversed(range(len(self._running))):
-            self._finish(slot, "cancelled")
+        self._running.clear()
         self._done.clear()
+        self._adapters.release_all()
+        self._cache.clear_all()
+        self._is_plan_stale = True
 
     def stats(self) -> EngineStats:
         """May be called from any thread."""

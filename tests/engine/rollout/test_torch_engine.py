@@ -322,3 +322,22 @@ def test_reset_forgets_everything_and_the_engine_goes_on(
     engine.reset()
     assert not engine.has_work and engine.num_free_slots == 8
     assert run(engine, request("a", adapters[0]))["a"].ids == wanted.ids
+
+
+def test_an_engine_that_broke_off_in_a_step_is_whole_after_reset(
+    adapters: list[AdapterRef], engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = run(engine, request("a", adapters[0]))["a"]
+
+    def full(length: int) -> None:
+        raise MemoryError("no room for the cache")
+
+    engine.submit([request("a", adapters[0]), request("b", adapters[1])])
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._cache, "reserve", full)
+        with pytest.raises(MemoryError):
+            engine.step()
+    engine.reset()
+    assert engine.stats().adapters_in_use == 0
+    assert run(engine, request("a", adapters[0]))["a"].ids == wanted.ids
+    assert engine.stats().adapters_in_use == 0
