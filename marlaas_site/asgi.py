@@ -2,6 +2,7 @@
 
 import os
 
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "marlaas_site.settings")
@@ -9,6 +10,8 @@ http = get_asgi_application()
 
 from channels.routing import ProtocolTypeRouter  # noqa: E402
 
+from jobs.api.body_limit import BodyLimit  # noqa: E402
 from jobs.live.routing import websocket  # noqa: E402
 
-application = ProtocolTypeRouter({"http": http, "websocket": websocket})
+MAX_BODY_BYTES = (settings.MAX_UPLOAD_MIB + 1) * 2**20  # a file and the form around it
+application = ProtocolTypeRouter({"http": BodyLimit(http, MAX_BODY_BYTES), "websocket": websocket})

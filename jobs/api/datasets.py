@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -15,7 +15,7 @@ from jobs.services.datasets import import_dataset, preview
 from jobs.services.tenants import choose_tenant
 
 from .parsers import UploadParser
-from .views import OwnedList, OwnedView, find, whole_number
+from .views import OwnedList, OwnedView, find, whole_number, whole_parameter
 
 MAX_PREVIEW_ROWS = 100
 
@@ -89,7 +89,7 @@ class DatasetPreview(OwnedView):
 
     @extend_schema(
         responses=PreviewSerializer,
-        parameters=[OpenApiParameter("limit", int, description=f"1 to {MAX_PREVIEW_ROWS}")],
+        parameters=[whole_parameter("limit", "rows", 1, MAX_PREVIEW_ROWS)],
     )
     def get(self, request: Request, dataset_id: Any) -> Response:
         """Ten rows, or as many as `limit` says."""

@@ -14,9 +14,10 @@ from rest_framework.response import Response
 from jobs.models import StreamEvent, Task
 from jobs.services.events import events_since, position
 
-from .views import OwnedView, whole_number
+from .views import OwnedView, whole_number, whole_parameter
 
 MAX_EVENTS = 500
+MAX_NUMBER = 2**53
 
 
 class EventSerializer(serializers.ModelSerializer[StreamEvent]):
@@ -46,14 +47,14 @@ class TaskEvents(OwnedView):
         responses=EventsSerializer,
         parameters=[
             OpenApiParameter("epoch", uuid.UUID, description="of the cursor; absent: the present"),
-            OpenApiParameter("since", int, description="number of the last event known"),
-            OpenApiParameter("limit", int, description=f"1 to {MAX_EVENTS}"),
+            whole_parameter("since", "number of the last event known", 0, MAX_NUMBER),
+            whole_parameter("limit", "events", 1, MAX_EVENTS),
         ],
     )
     def get(self, request: Request, task_id: Any) -> Response:
         """The events after the cursor (epoch, since)."""
         stream = self.get_task().stream
-        since = whole_number(request, "since", 0, 0, 2**62)
+        since = whole_number(request, "since", 0, 0, MAX_NUMBER)
         limit = whole_number(request, "limit", MAX_EVENTS, 1, MAX_EVENTS)
         epoch = _epoch(request) or position(stream)[0]
         chunk = events_since(stream, epoch, since, limit)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from rest_framework.exceptions import ParseError
+from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 
@@ -25,6 +25,14 @@ class Page(CursorPagination):
         """The view's ordering."""
         return tuple(view.ordering)
 
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        """The query's parameters, with their limits."""
+        parameters = super().get_schema_operation_parameters(view)
+        for parameter in parameters:
+            if parameter["name"] == self.page_size_query_param:
+                parameter["schema"] |= {"minimum": 1, "maximum": self.max_page_size}
+        return parameters
+
     def paginate_queryset(
         self, queryset: QuerySet[Any], request: Request, view: Any = None
     ) -> list[Any] | None:
@@ -34,5 +42,5 @@ class Page(CursorPagination):
             raise ParseError(f"page_size must be a whole number from 1 to {self.max_page_size}.")
         try:
             return super().paginate_queryset(queryset, request, view)
-        except (ValidationError, ValueError, TypeError, OverflowError):
+        except (NotFound, ValidationError, ValueError, TypeError, OverflowError):
             raise ParseError("cursor must be taken from the `next` of a page.") from None

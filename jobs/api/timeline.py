@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,9 +17,10 @@ from rest_framework.views import APIView
 from jobs.live.timeline import IN_USE, viewer
 from jobs.models import Span
 
-from .views import OwnedList, whole_number
+from .views import OwnedList, whole_number, whole_parameter
 
 MAX_SPANS = 5_000
+MAX_MINUTES = 1440
 
 
 class SpanSerializer(serializers.ModelSerializer[Span]):
@@ -60,11 +61,11 @@ class Timeline(APIView):
 
     @extend_schema(
         responses=TimelineSerializer,
-        parameters=[OpenApiParameter("minutes", int, description="to look back: 1 to 1440")],
+        parameters=[whole_parameter("minutes", "to look back", 1, MAX_MINUTES)],
     )
     def get(self, request: Request) -> Response:
         """The spans of the last hour, or of as many minutes as asked for."""
-        minutes = whole_number(request, "minutes", 60, 1, 1440)
+        minutes = whole_number(request, "minutes", 60, 1, MAX_MINUTES)
         since = timezone.now() - timedelta(minutes=minutes)
         recent = Span.objects.filter(Q(ended_at__gte=since) | Q(ended_at=None)).order_by(
             "-started_at"

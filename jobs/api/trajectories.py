@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,9 +17,10 @@ from engine.types import Trajectory, unpack_floats, unpack_ids
 from jobs.models import Group
 from jobs.services.payloads import read_group, read_prompts
 
-from .views import OwnedView, find, whole_number
+from .views import OwnedView, find, whole_number, whole_parameter
 
 MAX_TRAJECTORIES = 128
+MAX_START = 10**6
 
 
 class TurnSerializer(serializers.Serializer[Any]):
@@ -67,14 +68,14 @@ class Trajectories(OwnedView):
     @extend_schema(
         responses=TrajectoriesSerializer,
         parameters=[
-            OpenApiParameter("start", int, description="index of the first"),
-            OpenApiParameter("limit", int, description=f"1 to {MAX_TRAJECTORIES}"),
+            whole_parameter("start", "index of the first", 0, MAX_START),
+            whole_parameter("limit", "trajectories", 1, MAX_TRAJECTORIES),
         ],
     )
     def get(self, request: Request, group_id: Any) -> Response:
         """In order of their index."""
         group = find(self.rows, request, pk=group_id)
-        start = whole_number(request, "start", 0, 0, 10**6)
+        start = whole_number(request, "start", 0, 0, MAX_START)
         limit = whole_number(request, "limit", MAX_TRAJECTORIES, 1, MAX_TRAJECTORIES)
         trajectories = read_group(group)
         row = _row(group) if trajectories else None

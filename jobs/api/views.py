@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 from django.db.models import QuerySet
 from django.http import Http404
 from django.http.response import HttpResponseBase
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics
 from rest_framework.exceptions import ValidationError
 from rest_framework.renderers import JSONRenderer
@@ -61,6 +61,12 @@ def whole_number(request: Request, name: str, default: int, low: int, high: int)
         return int(value)
     message = f"Must be a whole number from {low:,} to {high:,}, not {shown(value)}."
     raise ValidationError({name: [message]})
+
+
+def whole_parameter(name: str, help: str, low: int, high: int) -> OpenApiParameter:
+    """What the document tells of such a number."""
+    kind = {"type": "integer", "minimum": low, "maximum": high}
+    return OpenApiParameter(name, kind, description=help)
 
 
 def body_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:

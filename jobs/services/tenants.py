@@ -57,6 +57,8 @@ def choose_tenant(user: User, slug: object = None) -> Tenant:
 def set_quotas(tenant: Tenant, values: dict[str, Any], *, by: User) -> Tenant:
     """Change quotas of a tenant (names in QUOTAS, values already checked)."""
     assert set(values) <= set(QUOTAS)
+    if not values:
+        return tenant
     with transaction.atomic():
         Tenant.objects.filter(pk=tenant.pk).update(**values)
         transaction.on_commit(ring_planner)

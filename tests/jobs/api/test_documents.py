@@ -43,9 +43,9 @@ def test_the_document_tells_limits_errors_and_the_token() -> None:
 
 
 def test_the_page_of_the_document_relaxes_styles_only(api: APIClient) -> None:
-    policy = api.get("/api/v1/docs/")["Content-Security-Policy"]
+    policy = api.get("/api/v1/docs/")["Content-Security-Policy"].split("; ")
     assert "style-src 'self' 'unsafe-inline'" in policy
-    assert "script-src 'self';" in policy
+    assert "script-src 'self'" in policy
     other = api.get("/api/v1/me")["Content-Security-Policy"]
     assert "unsafe-inline" not in other
     script = api.get("/api/v1/docs/?script=")

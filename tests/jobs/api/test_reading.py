@@ -209,6 +209,7 @@ def test_prompts_that_are_gone_leave_the_rest(world: Any, api: APIClient) -> Non
     assert [item["row"] for item in answer["results"]] == [None, None]
 
 
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")  # not under ASGI
 def test_an_adapter_downloads_as_a_zip_without_the_training_state(
     world: Any, api: APIClient
 ) -> None:
