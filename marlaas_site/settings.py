@@ -18,7 +18,7 @@ env = environ.Env()
 
 VAR_DIR = Path(env("MARLAAS_VAR", default=str(BASE_DIR / "var"))).resolve()
 try:
-    VAR_DIR.mkdir(parents=True, exist_ok=True)
+    VAR_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds tenants' data
 except OSError as error:
     raise ImproperlyConfigured(f"MARLAAS_VAR: {VAR_DIR} cannot be made: {error}") from error
 

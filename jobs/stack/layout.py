@@ -63,7 +63,8 @@ class Layout:
         return self.var / "demo-logins.txt"
 
     def make_directories(self) -> None:
-        for path in (self.var, self.run, self.records, self.log):
+        self.var.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds tenants' data
+        for path in (self.run, self.records, self.log):
             path.mkdir(parents=True, exist_ok=True)
 
     def announce(self, **facts: Any) -> None:
