@@ -16,13 +16,14 @@ from engine.config import TaskConfig
 from engine.parameters import describe
 from engine.rewards import GRADERS
 
+from . import errors
 from .views import JSONErrors
 
 ERROR = {
     "type": "object",
     "required": ["code", "message"],
     "properties": {
-        "code": {"type": "string", "description": "see jobs/api/errors.py for all of them"},
+        "code": {"type": "string", "description": "one of the table above"},
         "message": {"type": "string"},
         "fields": {
             "type": "object",
@@ -118,7 +119,9 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
 
 def add_errors(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Say of every operation that its failures have the one shape."""
+    """Say of every operation that its failures have the one shape, and explain it once."""
+    assert errors.__doc__
+    result["info"]["description"] += f"\n\n{errors.__doc__}"
     result["components"].setdefault("schemas", {})["Error"] = ERROR
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     for operations in result["paths"].values():

@@ -35,6 +35,7 @@ def test_the_document_tells_limits_errors_and_the_token() -> None:
     config = schemas["SubmissionRequest"]["properties"]["config"]["properties"]
     assert config["group_size"]["minimum"] == 2
     assert config["loss_type"]["enum"] == ["grpo", "dr_grpo", "dapo"]
+    assert "| 409 | `conflict` |" in document["info"]["description"]
     assert set(schemas["Error"]["properties"]) >= {"code", "message", "fields", "lines"}
     for operations in document["paths"].values():
         for operation in operations.values():
