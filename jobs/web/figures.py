@@ -56,7 +56,7 @@ class Progress:
         if self.first is None or self.last is None or self.best is None:
             return "The first point appears when step 1 has been trained."
         return (
-            f"Reward {self.first:.3f} → {self.last:.3f} over {self.done} steps,"
+            f"From {self.first:.3f} to {self.last:.3f} over {self.done} steps,"
             f" best {self.best[1]:.3f} at step {self.best[0]}."
         )
 

@@ -224,9 +224,9 @@ def _help(spec: dict[str, Any]) -> str:
     """The setting's help with its range."""
     limits = []
     if "above" in spec:
-        limits.append(f"above {spec['above']:g}")
+        limits.append(f"above {spec['above']:,.12g}")
     if "low" in spec and spec["type"] in ("integer", "number"):
-        limits.append(f"from {spec['low']:,g}" if spec["low"] < 1e6 else f"from {spec['low']:,}")
+        limits.append(f"from {spec['low']:,.12g}")
     if "high" in spec:
-        limits.append(f"to {spec['high']:,}")
+        limits.append(f"to {spec['high']:,.12g}")
     return spec["help"] + (f"; {' '.join(limits)}" if limits else "")

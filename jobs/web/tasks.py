@@ -95,7 +95,7 @@ def task_detail(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
 # (metric, title, unit) of the small charts under the reward curve.
 SMALL_CHARTS = (
     ("completions/mean_length", "Completion length", "tokens"),
-    ("frac_reward_zero_std", "Groups without a reward difference", "share of groups"),
+    ("frac_reward_zero_std", "Zero-variance groups", "share of groups"),
     ("grad_norm", "Gradient norm", "before clipping"),
     ("kl", "KL to the base model", "nats a token"),
     ("entropy", "Entropy", "nats a token"),

@@ -107,6 +107,7 @@ class RlChart extends HTMLElement {
       bands: [{ series: [2, 1], fill: () => colour("--curve-band") }],
       hooks: { setCursor: [(u) => this.#tell(u.cursor.idx)] },
     }, this.#data(), this.plotBox);
+    this.valueBox.textContent = this.#legend();
     this.plotBox.tabIndex = 0;
     this.plotBox.setAttribute("role", "group");
     this.plotBox.setAttribute("aria-label", `${this.metric} by step; left and right arrows move from point to point`);
@@ -136,12 +137,17 @@ class RlChart extends HTMLElement {
     this.#tell(this.place);
   }
 
+  #legend() {
+    if (this.bucket > 1) return `1 point = ${this.bucket} steps; the band is their lowest and highest`;
+    return "smooth" in this.dataset ? "Thin: each step. Thick: smoothed over about six steps." : "";
+  }
+
   // The value under the cursor, in a polite live region, at most every 150 ms.
   #tell(place) {
     clearTimeout(this.teller);
     this.teller = setTimeout(() => {
       if (place === null || place === undefined) {
-        this.valueBox.textContent = this.bucket > 1 ? `1 point = ${this.bucket} steps; the band is their lowest and highest` : "";
+        this.valueBox.textContent = this.#legend();
         return;
       }
       this.place = place;

@@ -253,7 +253,7 @@ class RlLanes extends HTMLElement {
   }
 
   get plotWidth() {
-    return Math.max(60, this.box.clientWidth - this.labelWidth - 64);
+    return Math.max(60, this.box.clientWidth - this.labelWidth - (this.box.clientWidth < 600 ? 62 : 92));
   }
 
   #timeAt(x) {
@@ -369,7 +369,7 @@ class RlLanes extends HTMLElement {
     }
     const busy = found.reduce((sum, one) => sum + one.end - one.start, 0);
     const length = Math.max(1, Math.min(to, this.now) - Math.max(from, this.since));
-    this.#texts(g, top + BAR / 2, lane.label, `${Math.round((100 * Math.min(busy, length)) / length)} % busy`.replace(" busy", this.box.clientWidth < 600 ? "" : " busy"), row === 0);
+    this.#texts(g, top + BAR / 2, lane.label, `${Math.round((100 * Math.min(busy, length)) / length)} %${this.box.clientWidth < 600 ? "" : " busy"}`, row === 0);
   }
 
   #segment(g, one, top) {

@@ -79,7 +79,7 @@ function showAll() {
   set("best-step", best ? `at step ${count(best[0])}` : "");
   set("done", count(done));
   part("meter").value = done;
-  if (best) set("sentence", `Reward ${score(first)} → ${score(last)} over ${count(done)} steps, best ${score(best[1])} at step ${count(best[0])}.`);
+  if (best) set("sentence", `From ${score(first)} to ${score(last)} over ${count(done)} steps, best ${score(best[1])} at step ${count(best[0])}.`);
   for (const chart of charts) chart.closest("[data-chart-card]")?.toggleAttribute("hidden", done > 0 && chart.isEmpty);
   showState();
 }
