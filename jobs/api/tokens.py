@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from django.db import transaction
 from django.http import Http404
 from drf_spectacular.utils import extend_schema
 from knox.models import AuthToken
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
 from jobs.models import TokenLabel
+from jobs.services.accounts import DEFAULT_DAYS, make_token, revoke_token
 
 from .throttles import NewTokens
 
-MAX_TOKENS = 50
 MAX_DAYS = 365
-DEFAULT_DAYS = 90
 
 
 class TokenSerializer(serializers.Serializer[Any]):
@@ -65,14 +61,8 @@ class Tokens(APIView):
         """Make one. The answer is the only place where the token itself is shown."""
         wanted = NewTokenSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
-        if AuthToken.objects.filter(user=request.user).count() >= MAX_TOKENS:
-            raise ValidationError({"name": [f"You have {MAX_TOKENS} tokens; revoke one first."]})
-        lifetime = timedelta(days=wanted.validated_data["expires_in_days"])
-        with transaction.atomic():
-            token, secret = AuthToken.objects.create(user=request.user, expiry=lifetime)
-            label = TokenLabel.objects.create(
-                user=request.user, digest=token.digest, name=wanted.validated_data["name"]
-            )
+        values = wanted.validated_data
+        token, label, secret = make_token(request.user, values["name"], values["expires_in_days"])
         return Response({**_plain(token, label), "token": secret}, status=201)
 
 
@@ -82,13 +72,8 @@ class TokenDetail(APIView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, token_id: Any) -> Response:
         """Revoke it: it opens nothing from now on."""
-        label = TokenLabel.objects.filter(pk=token_id, user=request.user).first()
-        if label is None:
+        if not revoke_token(request.user, token_id):
             raise Http404
-        with transaction.atomic():
-            for token in AuthToken.objects.filter(digest=label.digest):
-                token.delete()
-            label.delete()
         return Response(status=204)
 
 

@@ -215,7 +215,8 @@ def _dispatch_group(command: DispatchGroup) -> None:
     )
     Tenant.objects.filter(pk=group.step.task.tenant_id).update(virtual_time=command.virtual_time)
     if command.cause:
-        text = f"Step {command.step + 1}, group {group.index + 1} is generated again: {command.cause}"
+        place = f"Step {command.step + 1}, group {group.index + 1}"
+        text = f"{place} is generated again: {command.cause}"
         events.record([log_event(group.step.task, "warning", text)])
     version = PolicyVersion.objects.get(task=group.step.task, number=group.step.number)
     transaction.on_commit(partial(dispatch.send_group, group, version), robust=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from django.contrib import messages
-from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 from knox.models import AuthToken
 
-from jobs.api.tokens import MAX_TOKENS
+from engine.errors import SpecError
 from jobs.models import TokenLabel, User
+from jobs.services import accounts
 
 LIFETIMES = {"30": "30 days", "90": "90 days", "365": "1 year"}
 MAX_NAME_CHARACTERS = 100
@@ -63,33 +62,27 @@ def set_theme(request: HttpRequest) -> HttpResponse:
 def create_token(request: HttpRequest) -> HttpResponse:
     """Show a new token once; only its digest is stored."""
     name, days = request.POST.get("name", "").strip(), request.POST.get("days", "90")
-    if error := _wrong(request.user, name, days):
+    if error := _wrong(name, days):
         return _page(request, error=error, status=422)
-    with transaction.atomic():
-        row, token = AuthToken.objects.create(request.user, expiry=timedelta(days=int(days)))
-        TokenLabel.objects.create(user=request.user, digest=row.digest, name=name)
+    try:
+        _, _, token = accounts.make_token(request.user, name, int(days))
+    except SpecError as error:
+        return _page(request, error=error.fields["name"][0], status=422)
     return _page(request, token=token, status=201)
 
 
-def _wrong(user: Any, name: str, days: str) -> str:
+def _wrong(name: str, days: str) -> str:
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS or not name.isprintable():
         return f"Give it a name of 1 to {MAX_NAME_CHARACTERS} printable characters."
     if days not in LIFETIMES:
         return "Choose one of the lifetimes."
-    if AuthToken.objects.filter(user=user).count() >= MAX_TOKENS:
-        return f"You have {MAX_TOKENS} tokens; revoke one first."
     return ""
 
 
 @require_POST
 def revoke_token(request: HttpRequest, token_id: Any) -> HttpResponse:
     """End a token at once; its sockets are closed."""
-    label = TokenLabel.objects.filter(pk=token_id, user=request.user).first()
-    if label is None:
+    if not accounts.revoke_token(request.user, token_id):
         raise Http404("There is no such token.")
-    with transaction.atomic():
-        for row in AuthToken.objects.filter(digest=label.digest):
-            row.delete()
-        label.delete()
-    messages.success(request, f"The token {label.name} is revoked.")
+    messages.success(request, "The token is revoked.")
     return redirect("account")

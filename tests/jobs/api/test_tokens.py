@@ -10,8 +10,9 @@ from django.utils import timezone
 from knox.models import AuthToken
 from rest_framework.test import APIClient
 
-from jobs.api import throttles, tokens
+from jobs.api import throttles
 from jobs.models import TokenLabel
+from jobs.services import accounts
 
 pytestmark = pytest.mark.django_db
 
@@ -55,7 +56,7 @@ def test_a_stranger_cannot_revoke_a_token(world: Any, client_of: Any, mallory: A
 def test_tokens_are_limited_in_number_and_rate(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "MAX_TOKENS", 2)  # one is the client's own
+    monkeypatch.setattr(accounts, "MAX_TOKENS", 2)  # one is the client's own
     assert api.post("/api/v1/tokens", {"name": "a"}).status_code == 201
     full = api.post("/api/v1/tokens", {"name": "b"})
     assert full.json()["fields"] == {"name": ["You have 2 tokens; revoke one first."]}
