@@ -31,6 +31,7 @@ from .world import World
 
 PREPARE_RETRY_S = 30.0  # a preparation that answered nothing for so long is sent again
 MAX_ERRORS = 3  # attempts at one group, or passes over one step, that may end in an error
+MAX_ATTEMPTS = 20  # dispatches of one group or step; work that kills its workers must end too
 
 
 def plan(snapshot: Snapshot) -> list[Command]:
@@ -79,6 +80,11 @@ def _failure(task: TaskView) -> str:
     for work in works:
         if work.errors >= MAX_ERRORS:
             return work.last_error or f"failed {work.errors} times without saying why"
+    if task.step.fence > MAX_ATTEMPTS:
+        return f"step {task.step.number + 1} was lost by its trainer {MAX_ATTEMPTS} times"
+    for group in task.step.groups:
+        if group.state != "finished" and group.attempt > MAX_ATTEMPTS:
+            return f"group {group.index + 1} was lost by its workers {MAX_ATTEMPTS} times"
     return ""
 
 

@@ -120,6 +120,16 @@ def test_a_step_whose_training_failed_three_times_fails_its_task() -> None:
     assert decided(End, bad, ok) == [End("bad", "failed", "loss is not finite")]
 
 
+def test_work_that_its_workers_lose_again_and_again_fails_its_task() -> None:
+    poison = task("a", step=open_step(dispatched("g", attempt=21, whereabouts=())))
+    unlucky = task("b", step=open_step(dispatched("h", attempt=20, whereabouts=())))
+    heavy = task("c", step=ready_step(1, fence=21))
+    assert decided(End, poison, unlucky, heavy) == [
+        End("a", "failed", "group 1 was lost by its workers 20 times"),
+        End("c", "failed", "step 1 was lost by its trainer 20 times"),
+    ]
+
+
 def test_a_task_that_ends_gets_no_other_command() -> None:
     groups = [
         waiting("g", attempt=3, errors=3, last_error="no GPU"),
