@@ -128,12 +128,6 @@ def clock(at: str) -> str:
     return at[11:19]
 
 
-@register.filter
-def item(mapping: dict[str, Any], key: str) -> Any:
-    """The value of a key that a template holds in a variable."""
-    return mapping.get(key)
-
-
 @register.simple_tag(takes_context=True)
 def tenant(context: dict[str, Any]) -> Tenant | None:
     """The tenant that the page's lists are about."""

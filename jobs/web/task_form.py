@@ -115,7 +115,7 @@ class TaskForm:
         for spec in known["parameters"] if known else []:
             if spec["type"] == "boolean":
                 found[spec["name"]] = str(value(spec["name"])).lower() == "true"
-            elif value(spec["name"]) != "" or spec["type"] == "string":
+            elif value(spec["name"]) != "" or _may_be_empty(spec):
                 found[spec["name"]] = value(spec["name"])
         return found
 
@@ -218,6 +218,11 @@ class TaskForm:
             for path, texts in self.errors.items()
             for text in texts
         ]
+
+
+def _may_be_empty(spec: dict[str, Any]) -> bool:
+    """Whether nothing is a value of its own, not a wish for the default."""
+    return spec["type"] == "string" and "choices" not in spec
 
 
 def _help(spec: dict[str, Any]) -> str:

@@ -145,3 +145,23 @@ def test_a_pulled_plug_is_told_and_mended(
     run.train_step(2)
     expect(page.locator(REWARD)).to_have_attribute("data-points", "3", timeout=20_000)
     assert page.evaluate("() => window.sockets.length") >= 2
+
+
+def test_a_form_with_errors_comes_back_with_the_draft_and_the_focus_on_what_is_wrong(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, dataset: Any, base_model: Any
+) -> None:
+    sign_in(context, alice)
+    page.goto("/tasks/new/")
+    expect(page.locator("[data-estimate=step]")).to_contain_text("64 trajectories")
+    expect(page.get_by_label("pattern").first).to_be_hidden()
+    page.get_by_label("Reward function 2").select_option("regex")
+    expect(page.get_by_label("pattern").nth(1)).to_be_visible()
+    page.get_by_label("Name", exact=True).fill("sums")
+    page.get_by_label("learning_rate").fill("fast")
+    page.get_by_role("button", name="Submit task").click()
+    summary = page.get_by_role("alert")
+    expect(summary).to_be_focused()
+    expect(summary).to_contain_text("learning_rate: Must be a number, not 'fast'.")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("sums")
+    summary.get_by_role("link", name="learning_rate").click()
+    expect(page.get_by_label("learning_rate")).to_have_value("fast")
