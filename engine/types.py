@@ -69,8 +69,8 @@ class SamplingParams:
         """Raises RolloutError if the log-probs would be those of another distribution."""
         if self.top_p != 1.0 or self.top_k != 0:
             raise RolloutError(
-                "top_p and top_k must be off for training: they make the stored log-probs those of a"
-                " truncated distribution, which the policy gradient does not correct for"
+                "top_p and top_k must be off for training: they make the stored log-probs those of"
+                " a truncated distribution, which the policy gradient does not correct for"
             )
 
 

@@ -10,6 +10,6 @@ if "REDIS_URL" not in os.environ:
         probe.bind(("127.0.0.1", 0))
         os.environ["REDIS_URL"] = f"redis://127.0.0.1:{probe.getsockname()[1]}/0"
 
-from marlaas_site.settings import *  # noqa: E402, F403
+from marlaas_site.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

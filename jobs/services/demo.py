@@ -96,7 +96,7 @@ def topic_rows(rng: random.Random) -> list[dict[str, Any]]:
     return [{"messages": [{"role": "user", "content": text}]} for text in texts]
 
 
-SETTINGS = {"group_size": 8, "max_prompt_length": 128, "learning_rate": 1e-4}
+SETTINGS = {"group_size": 8, "max_prompt_length": 128, "learning_rate": 2e-4}
 PLANS = (
     Plan(
         "Two-digit addition",
@@ -104,7 +104,7 @@ PLANS = (
         "two-digit addition",
         addition_rows,
         [{"type": "numeric", "name": "right answer", "target": "answer", "which": "last"}],
-        {**SETTINGS, "batch_size": 8, "max_completion_length": 10, "max_steps": 60},
+        {**SETTINGS, "batch_size": 8, "max_completion_length": 12, "max_steps": 40},
     ),
     Plan(
         "Small subtraction",
@@ -112,7 +112,7 @@ PLANS = (
         "small subtraction",
         subtraction_rows,
         [{"type": "numeric", "name": "right answer", "target": "answer", "which": "last"}],
-        {**SETTINGS, "batch_size": 4, "max_completion_length": 10, "max_steps": 40},
+        {**SETTINGS, "batch_size": 4, "max_completion_length": 12, "max_steps": 40},
     ),
     Plan(
         "One short sentence",
