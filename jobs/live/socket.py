@@ -16,18 +16,18 @@ import contextlib
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from channels.db import database_sync_to_async as in_database
 
-from jobs.models import StreamHead, User
-from jobs.services.events import Chunk, events_since
+from jobs.models import User
 
 from . import access, doorbell, timeline
 from .commands import Closed, Command, CommandReader
 from .doorbells import Doorbells
+from .subscription import Subscription, events_message, heads_of, read
+from .together import until_one_ends
 
 DRAIN_INTERVAL_S = 0.2
 HEARTBEAT_S = 10.0
@@ -38,16 +38,6 @@ MAX_SOCKETS = 4  # a user
 MAX_STREAMS = 50  # a socket
 
 _sockets: Counter[int] = Counter()  # user id: open sockets of this process
-
-
-@dataclass
-class Subscription:
-    """How far a stream has been sent."""
-
-    stream: str
-    epoch: str
-    seq: int
-    is_dirty: bool = True
 
 
 def live_app(identify: access.Identify, *, check_origin: bool) -> Callable[..., Awaitable[None]]:
@@ -141,7 +131,7 @@ class LiveSocket:
         if stream not in self.subscriptions and len(self.subscriptions) >= MAX_STREAMS:
             raise Closed(1008)
         await self.doorbells.join(doorbell.group_name(stream))  # the group first, rows second
-        heads = await in_database(_heads)([stream])
+        heads = await in_database(heads_of)([stream])
         self._post({"op": "ok", "stream": stream, "head": heads.get(stream, ["", 0])[1]})
         self.subscriptions[stream] = Subscription(stream, command.epoch, command.since)
 
@@ -184,7 +174,7 @@ class LiveSocket:
         """Send the next events of a stream from the position sent last."""
         subscription.is_dirty = False
         stream = subscription.stream
-        chunk = await in_database(events_since)(stream, subscription.epoch, subscription.seq)
+        chunk, items = await in_database(read)(self.viewer, subscription)
         if self.subscriptions.get(stream) is not subscription:
             return  # unsubscribed, or subscribed again from elsewhere, while we read
         if chunk.reset:
@@ -192,25 +182,11 @@ class LiveSocket:
         elif chunk.head - subscription.seq > MAX_PENDING:
             await self._reset(stream, "overflow")
         elif chunk.events:
-            await self._send(self._events_message(subscription, chunk))
+            await self._send(events_message(subscription, chunk, items))
             subscription.seq = chunk.events[-1].seq
             if subscription.seq < chunk.head:
                 subscription.is_dirty = True
                 self.wake.set()
-
-    def _events_message(self, subscription: Subscription, chunk: Chunk) -> dict[str, Any]:
-        assert self.viewer is not None
-        return {
-            "op": "ev",
-            "stream": subscription.stream,
-            "epoch": subscription.epoch,
-            "from": chunk.events[0].seq,
-            "to": chunk.events[-1].seq,
-            "items": [
-                {"kind": event.kind, "data": timeline.as_seen_by(self.viewer, event)}
-                for event in chunk.events
-            ],
-        }
 
     async def _reset(self, stream: str, reason: str) -> None:
         await self._forget(stream)
@@ -251,7 +227,7 @@ class LiveSocket:
 
     async def _post_heads(self) -> None:
         await self.doorbells.join_missing()
-        heads = await in_database(_heads)(list(self.subscriptions))
+        heads = await in_database(heads_of)(list(self.subscriptions))
         self._post({"op": "hb", "t": int(time.time() * 1000), "heads": heads})
         for stream, (epoch, seq) in heads.items():
             subscription = self.subscriptions.get(stream)
@@ -275,27 +251,3 @@ class LiveSocket:
             raise Closed(4401)
         if lost and not self.subscriptions:
             raise Closed(4403)
-
-
-async def until_one_ends(*jobs: Coroutine[Any, Any, None]) -> None:
-    """Run jobs together until the first one ends, end the others, and raise what it raised.
-
-    A job is cancelled until it ends: asgiref and redis-py may each swallow one cancellation, and a
-    job that goes on would keep its socket open for ever.
-    """
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        running = {task for task in tasks if not task.done()}
-        while running:
-            for task in running:
-                task.cancel()
-            _, running = await asyncio.wait(running, timeout=0.2)
-    for task in done:
-        task.result()
-
-
-def _heads(streams: list[str]) -> dict[str, list[Any]]:
-    rows = StreamHead.objects.filter(key__in=streams).values_list("key", "epoch", "last_seq")
-    return {key: [str(epoch), seq] for key, epoch, seq in rows}

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.conf import settings
+from django.conf import settings as django_settings
+from django.db import transaction
 from django.test import Client
 from knox.models import AuthToken
 
 from jobs.live import socket as live
 from jobs.models import Member, StreamEvent
 from jobs.services import events
+from jobs.services.events import Event
 
 from .sockets import close_code, connected, hear, run, say, send_text, session_headers, write
 
@@ -137,7 +139,7 @@ def test_a_page_of_another_origin_or_of_none_is_closed_as_forbidden(
 
 
 def test_who_is_not_signed_in_is_asked_to(db: None) -> None:
-    headers = [(b"origin", settings.CSRF_TRUSTED_ORIGINS[0].encode())]
+    headers = [(b"origin", django_settings.CSRF_TRUSTED_ORIGINS[0].encode())]
 
     async def story() -> None:
         async with connected(headers) as socket:
@@ -149,10 +151,10 @@ def test_who_is_not_signed_in_is_asked_to(db: None) -> None:
 def test_logging_out_closes_the_sockets_of_that_login_only(alice: Any, task: Any) -> None:
     browser = Client()
     browser.force_login(alice)
-    cookie = browser.cookies[settings.SESSION_COOKIE_NAME].value
+    cookie = browser.cookies[django_settings.SESSION_COOKIE_NAME].value
     first = [
-        (b"cookie", f"{settings.SESSION_COOKIE_NAME}={cookie}".encode()),
-        (b"origin", settings.CSRF_TRUSTED_ORIGINS[0].encode()),
+        (b"cookie", f"{django_settings.SESSION_COOKIE_NAME}={cookie}".encode()),
+        (b"origin", django_settings.CSRF_TRUSTED_ORIGINS[0].encode()),
     ]
     second = session_headers(alice)
     epoch, _ = events.position(task.stream)
@@ -255,5 +257,33 @@ def test_a_fifth_socket_of_a_user_waits_its_turn(alice: Any) -> None:
             connected(headers) as fifth,
         ):
             assert await close_code(fifth) == 1013
+
+    run(story)
+
+
+@pytest.mark.parametrize("privacy", ["anonymous", "open"])
+def test_the_shared_timeline_names_another_tenant_only_where_the_operator_opened_it(
+    privacy: str, alice: Any, umbrella: Any, settings: Any
+) -> None:
+    settings.TIMELINE_PRIVACY = privacy
+    epoch, seq = events.position("cluster")
+    span = {"stage": "training", "started_at": "2026-01-01T00:00:00Z", "ended_at": None}
+    headers = session_headers(alice)
+
+    def record() -> None:
+        whose = {"task": "secret", "tenant": umbrella.pk, "worker": "secret", "step": 4}
+        with transaction.atomic():
+            events.record([Event("cluster", "span", {**span, **whose})])
+
+    async def story() -> None:
+        async with connected(headers) as socket:
+            await say(socket, op="sub", stream="cluster", epoch=epoch, since=seq)
+            await hear(socket, "ok")
+            await in_thread(record)()
+            message = await hear(socket, "ev")
+            data = message["items"][0]["data"]
+            assert "secret" not in json.dumps(message)
+            assert {key: data[key] for key in span} == span
+            assert data["label"] == ("Umbrella" if privacy == "open" else "")
 
     run(story)
