@@ -5,17 +5,22 @@ alice owns a tenant, bob is a member of the same one, mallory owns another.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlparse
 
 import pytest
 import redis as redis_client
 
+from benchmarks.client import Client
 from jobs.stack.redis_server import redis_command
+from jobs.stack.stack import Stack
+from tests.tiny import build_tiny_model
 
 
 @pytest.fixture(scope="session")
@@ -144,3 +149,38 @@ def make_task(acme: Any, alice: Any, base_model: Any, dataset: Any) -> Callable[
 @pytest.fixture
 def task(make_task: Callable[..., Any]) -> Any:
     return make_task()
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The real stack in processes of its own, on two tiny base models, without demo tasks."""
+    directory = tmp_path_factory.mktemp("stack")
+    models = {
+        slug: str(build_tiny_model(directory / slug, seed=seed))
+        for seed, slug in enumerate(("tiny-a", "tiny-b"))
+    }
+    small = {"OMP_NUM_THREADS": "1", "TORCH_THREADS": "1", "ROLLOUT_SLOTS": "32"}
+    with Stack(directory / "var", env=small, base_models=models) as stack:
+        yield stack
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The owner of a tenant of the real stack."""
+
+    email: str
+    password: str
+    client: Client
+
+
+@pytest.fixture(scope="session")
+def make_owner(stack: Stack) -> Callable[[str], Owner]:
+    """Makes a new tenant on the real stack, with an owner."""
+
+    def make(tenant: str) -> Owner:
+        email = f"owner@{tenant}.example"
+        arguments = ("add_member", tenant, email, "--role", "owner", "--token")
+        printed = json.loads(stack.manage(*arguments))
+        return Owner(email, printed["password"], Client(stack.url, printed["token"]))
+
+    return make

@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks.client import Client
 from jobs.stack.stack import Stack
-from tests.flows.conftest import check_provenance, submit, wait_for_version, write_report
+from tests.conftest import Owner
+from tests.flows.stories import check_provenance, submit, wait_for_version, write_report
 
 pytestmark = [pytest.mark.flow, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -59,9 +60,9 @@ class Recovery:
 
 
 def test_a_run_survives_the_death_of_each_process(
-    stack: Stack, client: Callable[[str], Client]
+    stack: Stack, make_owner: Callable[[str], Owner]
 ) -> None:
-    first, second = client("third"), client("fourth")
+    first, second = make_owner("third").client, make_owner("fourth").client
     clients = {
         submit(first, "endless a", "tiny-a", max_steps=STEPS, checkpoint_interval=0): first,
         submit(second, "endless b", "tiny-a", max_steps=STEPS, checkpoint_interval=0): second,

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.client import Client
-from tests.flows.conftest import check_provenance, submit
+from tests.conftest import Owner
+from tests.flows.stories import check_provenance, submit
 
 pytestmark = pytest.mark.flow
 
 
-def test_groups_run_only_on_workers_of_their_base_model(client: Callable[[str], Client]) -> None:
-    tenants = {"tiny-a": client("first"), "tiny-b": client("second")}
+def test_groups_run_only_on_workers_of_their_base_model(make_owner: Callable[[str], Owner]) -> None:
+    tenants = {"tiny-a": make_owner("first").client, "tiny-b": make_owner("second").client}
     tasks = {
         base: submit(tenant, f"on {base}", base, max_steps=3) for base, tenant in tenants.items()
     }

@@ -1,44 +1,13 @@
-"""Whole stories over real processes: a stack of its own, tiny models, tenants with API tokens."""
+"""Steps that the flows share: submit a task, wait for a version, check what it was trained on."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.client import Client
-from jobs.stack.stack import Stack
-from tests.tiny import build_tiny_model
-
-BASES = ("tiny-a", "tiny-b")
-
-
-@pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The real stack on two tiny base models, without demo tasks."""
-    directory = tmp_path_factory.mktemp("stack")
-    models = {
-        slug: str(build_tiny_model(directory / slug, seed=seed)) for seed, slug in enumerate(BASES)
-    }
-    threads = {"OMP_NUM_THREADS": "1", "TORCH_THREADS": "1", "ROLLOUT_SLOTS": "32"}
-    with Stack(directory / "var", env=threads, base_models=models) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="session")
-def client(stack: Stack) -> Callable[[str], Client]:
-    """A client of a tenant, which is made on first use."""
-
-    def make(tenant: str) -> Client:
-        email = f"owner@{tenant}.example"
-        printed = stack.manage("add_member", tenant, email, "--role", "owner", "--token")
-        return Client(stack.url, json.loads(printed)["token"])
-
-    return make
 
 
 def addition_lines(count: int = 20) -> bytes:
