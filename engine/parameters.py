@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import difflib
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, field, fields
 from typing import Any
 
 SHOWN_CHARACTERS = 60
+_REFUSED = ("Cc", "Cs", "Zl", "Zp")  # Unicode categories
+# Embeddings, overrides and isolates: with them a name can show as another one.
+_DIRECTIONS = frozenset(chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
 
 
 def parameter(default: Any, help: str, **limits: Any) -> Any:
@@ -48,8 +52,11 @@ def text(value: Any, max_length: int) -> str:
         raise ValueError(f"Must be text, not {shown(value)}.")
     if len(value) > max_length:
         raise ValueError(f"Must have at most {max_length} characters, not {len(value):,}.")
-    if any(ord(mark) < 32 or 0xD800 <= ord(mark) < 0xE000 for mark in value):
-        raise ValueError("Must not contain control characters or lone surrogates.")
+    if any(unicodedata.category(mark) in _REFUSED or mark in _DIRECTIONS for mark in value):
+        raise ValueError(
+            "Must not contain control characters, line separators, marks that turn the direction"
+            " of writing, or lone surrogates."
+        )
     return value
 
 

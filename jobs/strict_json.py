@@ -47,10 +47,18 @@ def loads(text: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise JSONProblem(f"The key {shown(twice)} comes twice.")
+        raise JSONProblem(f"The key {shown(_repeated(pairs))} comes twice.")
     return found
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    """The first key that came before; in one pass, for a stranger chooses how many there are."""
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise AssertionError("no key comes twice")
 
 
 def _constant(name: str) -> Any:

@@ -1,15 +1,16 @@
 """A tenant's regular expression, searched in a completion that a tenant's policy wrote.
 
-Both sides are strangers', so the work is bounded three times: the pattern's length and syntax, the
-length of text looked at, and wall time, which the matcher itself checks as it backtracks. It
-releases the interpreter lock meanwhile. Fuzzy matching, recursion and named lists are refused:
-they multiply work and are not needed here.
+Both sides are strangers', so the work is bounded four times: the pattern's length and syntax, what
+its repeats unroll to, the length of text looked at, and wall time, which the matcher itself checks
+as it backtracks. It releases the interpreter lock meanwhile. Fuzzy matching, recursion and named
+lists are refused: they multiply work and are not needed here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import regex
@@ -19,6 +20,7 @@ from ..parameters import parameter
 from .columns import text_of
 
 MAX_PATTERN_CHARACTERS = 500
+MAX_UNROLLED = 20_000  # characters times least repeats; some 100 bytes each once compiled
 MAX_TEXT_CHARACTERS = 100_000  # of the completion's end: that is where answers stand
 TIMEOUT_S = 0.2  # for all matches together; honest patterns take microseconds
 
@@ -28,6 +30,7 @@ _FORBIDDEN = regex.compile(
     r"|(?P<recursion>\(\?(?:R|[-+]?\d|&|P>))"
     r"|(?P<flags>\(\?[a-zA-Z01]*[beprV])"
 )
+_LEAST_REPEATS = regex.compile(r"\{(\d+)")  # the compiler writes x{1000,} out a thousand times
 _REASONS = {
     "fuzzy": "A { must begin a repeat count such as {2,3}; write \\{ for the character.",
     "recursion": "Recursion is not allowed.",
@@ -59,6 +62,11 @@ class Regex:
             return {"pattern": r"Named lists (\L) are not allowed."}
         if found := _FORBIDDEN.search(_ESCAPES.sub("", self.pattern)):
             return {"pattern": _REASONS[found.lastgroup]}
+        if (size := _unrolled(self.pattern)) > MAX_UNROLLED:
+            return {
+                "pattern": f"Its repeats unroll to about {size:,} characters; at most"
+                f" {MAX_UNROLLED:,} are allowed. Use smaller counts, or + and *."
+            }
         try:
             _compiled(self.pattern, self.ignore_case)
         except (regex.error, RecursionError, OverflowError, ValueError) as error:
@@ -90,6 +98,12 @@ class Regex:
         return captured
 
 
-@lru_cache(maxsize=1024)
+def _unrolled(pattern: str) -> int:
+    """No less than what the pattern is with its least repeats written out, however nested."""
+    counts = _LEAST_REPEATS.findall(_ESCAPES.sub("", pattern))
+    return min(10**12, len(pattern) * prod(max(1, int(count)) for count in counts))
+
+
+@lru_cache(maxsize=256)
 def _compiled(pattern: str, ignore_case: bool) -> Any:
     return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0, cache_pattern=False)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from engine.errors import GraderError
+from engine.errors import GraderError, SpecError
 from engine.rewards import parse_graders
 from engine.rewards.pattern import TIMEOUT_S
 
@@ -124,6 +124,31 @@ def test_a_catastrophic_pattern_ends_in_time_without_stopping_other_threads(
     other.join()
     assert took < TIMEOUT_S * 10  # a hang would be years; the margin is for a busy machine
     assert len(ticks) >= 3
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(?:(?=a)){99999999}b",  # 10 GB
+        r"((?:a?){1000}){1000}b",
+        r"(?:(?:(?:ab){99}){99}){99}",
+        r"x{30000}",
+        r"(?:.{9}){9999,}",
+        r"a{4294967294}",
+    ],
+)
+def test_a_pattern_that_would_fill_memory_is_refused_before_it_is_compiled(pattern: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_graders([{"type": "regex", "pattern": pattern}])
+    assert "unroll to about" in caught.value.fields["graders.0.pattern"][0]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}$", r"^.{100,}\.$", r"(?:[a-z]{2,8} ){3,12}", r"a{0,99999}b"],
+)
+def test_ordinary_repeats_are_allowed(pattern: str) -> None:
+    parse_graders([{"type": "regex", "pattern": pattern}])
 
 
 THINK = "<think>so</think>\n<answer>4</answer>"
