@@ -13,3 +13,4 @@ if "REDIS_URL" not in os.environ:
 from marlaas_site.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+STATIC_ROOT.mkdir(parents=True, exist_ok=True)  # noqa: F405  # WhiteNoise warns where there is none

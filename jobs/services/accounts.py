@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from datetime import timedelta
+from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email, validate_slug
@@ -37,9 +39,9 @@ def add_member(slug: str, email: str, role: str) -> tuple[User, str]:
     return user, password
 
 
-def _check(field: str, value: str, validate: object) -> None:
+def _check(field: str, value: str, validate: Callable[[str], None]) -> None:
     try:
-        validate(value)  # type: ignore[operator]
+        validate(value)
     except ValidationError as error:
         raise SpecError({field: error.messages}) from error
 
@@ -59,7 +61,7 @@ def make_token(
     return token, label, secret
 
 
-def revoke_token(user: User, label_id: object) -> bool:
+def revoke_token(user: User, label_id: UUID) -> bool:
     """End one of the user's tokens; False if they have none of that id."""
     with transaction.atomic():
         label = TokenLabel.objects.filter(pk=label_id, user=user).first()
