@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from engine.environments import ENVIRONMENTS
 from engine.errors import MarlaasError
 from engine.rewards import grade, parse_graders
 from engine.types import Trajectory
@@ -20,6 +21,8 @@ from jobs.services.payloads import unpack_trajectory
 from jobs.services.preparation import chat_tokenizer
 from jobs.workers import hosting
 from marlaas_site.celery import app
+
+ENVIRONMENT = ENVIRONMENTS["single_turn"]  # of every task so far
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,8 @@ def _interact(trajectory: Trajectory, message: dict[str, Any]) -> None:
 def graded(trajectory: Trajectory, row: dict[str, Any], base_model: str) -> Trajectory:
     """The trajectory with its text and its rewards."""
     started = time.time()
+    reply = ENVIRONMENT.answer(trajectory, row)
+    assert reply.is_over, "an episode of several turns has no way back to the rollout yet"
     ids = trajectory.completion_ids
     text = chat_tokenizer(_model_path(base_model)).decode(ids)
     result = grade(_graders(trajectory.key.task), text, row)
