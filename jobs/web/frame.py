@@ -7,6 +7,7 @@ from django.http import Http404, HttpRequest
 from jobs.models import Tenant
 
 SESSION_KEY = "tenant"
+MAX_DIGITS = 18
 
 
 def current_tenant(request: HttpRequest) -> Tenant | None:
@@ -29,10 +30,15 @@ def require_tenant(request: HttpRequest) -> Tenant:
     return tenant
 
 
+def whole_number(text: str) -> int:
+    """The number that a stranger's text is; 0 for anything else, and for what no column holds."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
+
+
 def choose_tenant(request: HttpRequest, tenant_id: str) -> None:
     """Remember another tenant of the user's. Raises: Http404 if it is none of theirs."""
-    number = int(tenant_id) if tenant_id.isascii() and tenant_id[:18].isdigit() else 0
-    tenant = Tenant.objects.for_user(request.user).filter(pk=number).first()
+    mine = Tenant.objects.for_user(request.user)
+    tenant = mine.filter(pk=whole_number(tenant_id)).first()
     if tenant is None:
         raise Http404("There is no such tenant.")
     request.session[SESSION_KEY] = tenant.pk
