@@ -53,6 +53,31 @@ def _put_local(path: Path, data: bytes) -> None:
         raise
 
 
+def put_file(key: str, source: Path) -> None:
+    """Store a local file as an object, without reading it whole. Raises as `put`."""
+    fs, root = _store()
+    path = f"{root}/{key}"
+    try:
+        if isinstance(fs, LocalFileSystem):
+            _put_file_local(source, Path(path))
+        else:
+            fs.makedirs(os.path.dirname(path), exist_ok=True)
+            fs.put_file(str(source), path)
+    except OSError as error:
+        raise ArtifactError(f"artifact {key} could not be written: {error}") from error
+
+
+def _put_file_local(source: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".new-") as directory:
+        copy = Path(directory) / "file"
+        shutil.copyfile(source, copy)
+        with open(copy, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(copy, path)
+    _sync_directory(path.parent)
+
+
 def _sync_directory(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -61,8 +86,17 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def read(key: str) -> bytes:
+def size(key: str) -> int:
     """An object's bytes. Raises ArtifactError if it is not there."""
+    fs, root = _store()
+    try:
+        return int(fs.size(f"{root}/{key}"))
+    except OSError as error:
+        raise ArtifactError(f"artifact {key} could not be read: {error}") from error
+
+
+def read(key: str) -> bytes:
+    """An object's content. Raises ArtifactError if it is not there."""
     fs, root = _store()
     try:
         return fs.cat_file(f"{root}/{key}")

@@ -38,10 +38,17 @@ def explain_tasks(
 
 
 def queue_positions(world: World, admitted: set[str]) -> dict[str, int]:
-    """1 for the queued task that is next in order of submission; suspended tenants' come last."""
-    queued = [task for task in world.tasks if task.state == "queued" and task.id not in admitted]
-    queued.sort(key=lambda task: world.tenant_of(task).is_suspended)
-    return {task.id: place for place, task in enumerate(queued, start=1)}
+    """1 for the queued task that its tenant's quota lets in next.
+
+    Tenants do not wait for each other, and how many tasks others have queued is not for strangers.
+    """
+    places: dict[str, int] = {}
+    num_before: Counter[str] = Counter()
+    for task in world.tasks:
+        if task.state == "queued" and task.id not in admitted:
+            num_before[task.tenant] += 1
+            places[task.id] = num_before[task.tenant]
+    return places
 
 
 def over_quota(tenant: TenantView) -> bool:
@@ -76,6 +83,8 @@ def _queued_reason(world: World, tenant: TenantView) -> str:
 
 def _unopened_reason(tenant: TenantView) -> str:
     """Of a task that has no step and got none now: only its tenant's quota keeps it so."""
+    if tenant.is_full:
+        return "storage quota used: no step is begun; ask an operator to raise it"
     quota = f"{tenant.tokens_per_day:,}"
     return f"daily token quota used: {quota} of {quota}; resets at 00:00 UTC"
 

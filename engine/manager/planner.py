@@ -129,4 +129,5 @@ def _openings(world: World) -> list[OpenStep]:
         and task.step is None
         and 0 <= task.version < task.max_steps
         and not over_quota(world.tenant_of(task))
+        and not world.tenant_of(task).is_full
     ]

@@ -18,6 +18,7 @@ class TenantView:
     max_concurrent_tasks: int = 0  # tasks in state running or paused; 0: no limit
     tokens_per_day: int = 0  # 0: no limit
     tokens_today: int = 0
+    is_full: bool = False  # it stores as much as it may
     is_suspended: bool = False
 
 

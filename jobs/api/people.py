@@ -46,6 +46,8 @@ class QuotaSerializer(serializers.Serializer[Any]):
     concurrent_tasks = UseSerializer()
     queued_tasks = UseSerializer()
     tokens_today = UseSerializer()
+    step_tokens = UseSerializer()
+    stored_mib = UseSerializer()
     lora_rank = UseSerializer()
 
 

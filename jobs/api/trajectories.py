@@ -15,7 +15,7 @@ from rest_framework.utils.urls import replace_query_param
 from engine.errors import ArtifactError
 from engine.types import Trajectory, unpack_floats, unpack_ids
 from jobs.models import Group
-from jobs.services.payloads import read_group, read_prompts
+from jobs.services.payloads import read_group, read_prompt
 
 from .views import OwnedView, find, whole_number, whole_parameter
 
@@ -93,8 +93,8 @@ class Trajectories(OwnedView):
 def _row(group: Group) -> dict[str, Any] | None:
     """The dataset's row of the group's prompt, while the tokenised prompts are stored."""
     try:
-        return read_prompts(group.step.task.prompts_key)[group.prompt_index]["row"]
-    except (ArtifactError, IndexError):
+        return read_prompt(group.step.task.prompts_key, group.prompt_index)["row"]
+    except ArtifactError:
         return None
 
 

@@ -85,6 +85,7 @@ class Group(models.Model):
     dispatched_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     key = models.CharField(max_length=300, blank=True)
+    num_bytes = models.PositiveBigIntegerField(default=0, help_text="of what is under `key`")
     rewards = models.JSONField(default=list, help_text="(G) numbers, null where ungraded")
     num_tokens = models.PositiveIntegerField(
         default=0, help_text="prompt counted once, plus generated"

@@ -49,6 +49,7 @@ class Task(models.Model):
     prompts_key = models.CharField(
         max_length=300, blank=True, help_text="tokenised prompts in the artifact store"
     )
+    prompts_bytes = models.PositiveBigIntegerField(default=0, help_text="of the tokenised prompts")
     num_prompts = models.PositiveIntegerField(default=0)
     num_overlong = models.PositiveIntegerField(default=0, help_text="rows skipped as too long")
     prepare_sent_at = models.DateTimeField(null=True)

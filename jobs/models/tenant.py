@@ -31,6 +31,18 @@ class Tenant(models.Model):
     max_lora_rank = models.PositiveIntegerField(
         default=64, validators=[MinValueValidator(1)], help_text="largest adapter rank"
     )
+    max_step_tokens = models.PositiveBigIntegerField(
+        default=4_194_304,
+        help_text="batch_size x group_size x (max_prompt_length + max_completion_length) of a task:"
+        " a training pass holds as many in memory, about 200 bytes each; 0: no limit",
+    )
+    max_stored_mib = models.PositiveBigIntegerField(
+        default=20_480,
+        help_text="MiB of datasets, versions and trajectories; full, no step is begun; 0: no limit",
+    )
+    stored_bytes = models.PositiveBigIntegerField(
+        default=0, editable=False, help_text="what is stored, as last measured"
+    )
     is_suspended = models.BooleanField(default=False, help_text="nothing new is dispatched")
     created_at = models.DateTimeField(auto_now_add=True)
 

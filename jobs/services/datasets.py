@@ -18,9 +18,11 @@ from jobs import artifacts
 from jobs.models import Dataset, Tenant, User
 from jobs.services.json_lines import read_lines, whole_file
 from jobs.services.rows import MAX_COLUMNS, Shape, shape_of, stored_row
+from jobs.services.storage import no_room
 from jobs.services.tenants import require_writer
 
 MAX_ROWS = 500_000
+MAX_DATASETS = 1_000  # of a tenant
 MAX_LISTED = 100  # bad lines told one by one; all are counted
 MAX_NAME_CHARACTERS = 100
 SPOOL_BYTES = 2**20  # of checked rows held in memory before they go to a temporary file
@@ -29,8 +31,8 @@ SPOOL_BYTES = 2**20  # of checked rows held in memory before they go to a tempor
 def import_dataset(*, tenant: Tenant, user: User, name: str, file: IO[bytes]) -> Dataset:
     """Check and store a JSON Lines upload.
 
-    Raises: PermissionDenied; SpecError on `name`; DatasetError with the bad lines. Then nothing is
-    stored.
+    Raises: PermissionDenied; SpecError on `name`, or on `file` if there is no room; DatasetError
+    with the bad lines. Then nothing is stored.
     """
     require_writer(user, tenant)
     name = _free_name(tenant, name)
@@ -39,6 +41,8 @@ def import_dataset(*, tenant: Tenant, user: User, name: str, file: IO[bytes]) ->
         importer.read(file)
         stored.seek(0)
         data = stored.read()
+    if problem := no_room(tenant, len(data)):
+        raise SpecError({"file": [problem]})
     digest = hashlib.sha256(data).hexdigest()
     key = f"datasets/{tenant.pk}/{digest}.jsonl"
     artifacts.put(key, data)
@@ -60,20 +64,16 @@ def import_dataset(*, tenant: Tenant, user: User, name: str, file: IO[bytes]) ->
         raise SpecError({"name": [_taken(name)]}) from None
 
 
-def read_rows(dataset: Dataset) -> list[dict[str, Any]]:
-    """All rows. Raises: ArtifactError if they are gone."""
-    return list(_rows(dataset))
+def read_rows(dataset: Dataset) -> Iterator[dict[str, Any]]:
+    """All rows, one at a time. Raises: ArtifactError if they are gone."""
+    with artifacts.open_stream(dataset.key) as file:
+        for line in file:
+            yield json.loads(line)
 
 
 def preview(dataset: Dataset, n: int) -> list[dict[str, Any]]:
     """The first `n` rows. Raises: ArtifactError if they are gone."""
-    return list(itertools.islice(_rows(dataset), n))
-
-
-def _rows(dataset: Dataset) -> Iterator[dict[str, Any]]:
-    with artifacts.open_stream(dataset.key) as file:
-        for line in file:
-            yield json.loads(line)
+    return list(itertools.islice(read_rows(dataset), n))
 
 
 def _free_name(tenant: Tenant, name: Any) -> str:
@@ -83,6 +83,10 @@ def _free_name(tenant: Tenant, name: Any) -> str:
         raise SpecError({"name": [str(error)]}) from None
     if not name:
         raise SpecError({"name": ["Must not be empty."]})
+    if Dataset.objects.filter(tenant=tenant).count() >= MAX_DATASETS:
+        raise SpecError(
+            {"name": [f"{tenant.name} has {MAX_DATASETS:,} datasets, the most there may be."]}
+        )
     if Dataset.objects.filter(tenant=tenant, name=name).exists():
         raise SpecError({"name": [_taken(name)]})
     return name

@@ -7,7 +7,6 @@ lease runs out. Workers, which hold the only copy of what they send, retry for a
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
 from typing import Any
 
 from celery.exceptions import OperationalError as BrokerError
@@ -18,7 +17,7 @@ from engine.errors import ArtifactError
 from engine.prompt_order import trajectory_seed
 from jobs.models import Group, PolicyVersion
 from jobs.services import groups, joins
-from jobs.services.payloads import read_prompts
+from jobs.services.payloads import read_prompt
 from marlaas_site.celery import app
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ def group_message(group: Group, version: PolicyVersion) -> dict[str, Any]:
     """What a rollout worker needs to generate a group, and an environment to grade it."""
     task, step = group.step.task, group.step
     config: TaskConfig = task.hyperparameters
-    prompt = _prompts(task.prompts_key)[group.prompt_index]
+    prompt = read_prompt(task.prompts_key, group.prompt_index)
     indexes = list(range(config.group_size))
     return {
         "task": str(task.pk),
@@ -78,8 +77,3 @@ def group_message(group: Group, version: PolicyVersion) -> dict[str, Any]:
         "max_new_tokens": config.max_completion_length,
         "temperature": config.temperature,
     }
-
-
-@lru_cache(maxsize=64)
-def _prompts(key: str) -> list[dict[str, Any]]:
-    return read_prompts(key)

@@ -7,6 +7,7 @@ from django.db.models import F, Max
 from django.utils import timezone
 
 from engine.types import Trajectory
+from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, TokenUsage
 from jobs.services import events, joins
 from jobs.services.lifecycle import log_event
@@ -35,6 +36,7 @@ def finish_group(group_id: str, attempt: int, trajectories: list[Trajectory], wo
         return_group(group_id, attempt, text)
         return False
     group.key = write_group(group, trajectories)
+    group.num_bytes = artifacts.size(group.key)
     with transaction.atomic():
         return _commit_group(group, attempt, trajectories, worker) or count_late(group_id)
 
@@ -62,6 +64,7 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
         state="finished",
         finished_at=timezone.now(),
         key=group.key,
+        num_bytes=group.num_bytes,
         rewards=rewards,
         num_tokens=tokens,
         last_error="",

@@ -6,15 +6,25 @@ msgpack with raw bytes for tokens, log-probs and masks; files are zstandard-comp
 from __future__ import annotations
 
 import hashlib
+import os
+import struct
+import tempfile
+from array import array
+from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import msgpack
 import zstandard
 
+from engine.errors import ArtifactError
 from engine.types import Trajectory, TrajectoryKey, Turn
 from jobs import artifacts
 from jobs.models import Group
+
+_COUNT = struct.Struct("<Q")
+_PLACE_BYTES = 8
 
 
 def pack_trajectory(trajectory: Trajectory) -> dict[str, Any]:
@@ -50,14 +60,33 @@ def read_group(group: Group) -> list[Trajectory]:
     return [unpack_trajectory(data) for data in msgpack.unpackb(packed)]
 
 
-def write_prompts(task_id: Any, prompts: list[dict[str, Any]]) -> str:
-    """Store a task's tokenised prompts, each {"ids": int32 bytes, "row": {…}}; returns the key."""
-    data = zstandard.compress(msgpack.packb(prompts))
-    key = f"tasks/{task_id}/prompts-{hashlib.sha256(data).hexdigest()[:12]}.msgpack.zst"
-    artifacts.put(key, data)
+def write_prompts(task_id: Any, prompts: Iterable[dict[str, Any]]) -> str:
+    """Store a task's tokenised prompts, each {"ids": int32 bytes, "row": {…}}; returns the key.
+
+    One compressed map after the other, then where each begins and the last ends, then how many
+    there are: neither writing nor reading one ever holds them all.
+    """
+    places, digest = array("Q", [0]), hashlib.sha256()
+    with tempfile.NamedTemporaryFile() as file:
+        for prompt in prompts:
+            data = zstandard.compress(msgpack.packb(prompt))
+            places.append(places[-1] + file.write(data))
+            digest.update(data)
+        file.write(places.tobytes() + _COUNT.pack(len(places) - 1))
+        file.flush()
+        key = f"tasks/{task_id}/prompts-{digest.hexdigest()[:12]}.msgpack.zst"
+        artifacts.put_file(key, Path(file.name))
     return key
 
 
-def read_prompts(key: str) -> list[dict[str, Any]]:
-    """What `write_prompts` stored. Raises ArtifactError if it is gone."""
-    return msgpack.unpackb(zstandard.decompress(artifacts.read(key)))
+def read_prompt(key: str, index: int) -> dict[str, Any]:
+    """One of what `write_prompts` stored. Raises ArtifactError if it, or all, is not there."""
+    with artifacts.open_stream(key) as file:
+        end = file.seek(-_COUNT.size, os.SEEK_END)
+        (count,) = _COUNT.unpack(file.read(_COUNT.size))
+        if not 0 <= index < count:
+            raise ArtifactError(f"artifact {key} has {count} prompts, and no number {index}")
+        file.seek(end - (count + 1 - index) * _PLACE_BYTES)
+        place = array("Q", file.read(2 * _PLACE_BYTES))
+        file.seek(place[0])
+        return msgpack.unpackb(zstandard.decompress(file.read(place[1] - place[0])))

@@ -36,7 +36,7 @@ from engine.manager.snapshot import (
 )
 from engine.prompt_order import batch_rows
 from jobs.models import Group, PolicyVersion, Span, Step, Task, Tenant, TokenUsage, Worker
-from jobs.services import dispatch, events, joins
+from jobs.services import dispatch, events, joins, storage
 from jobs.services.lifecycle import announce, end_task, log_event, move_task
 
 log = logging.getLogger(__name__)
@@ -90,6 +90,7 @@ def _tenant_views() -> list[TenantView]:
             max_concurrent_tasks=tenant.max_concurrent_tasks,
             tokens_per_day=tenant.tokens_per_day,
             tokens_today=used.get(tenant.pk, 0),
+            is_full=storage.is_full(tenant),
             is_suspended=tenant.is_suspended,
         )
         for tenant in Tenant.objects.filter(tasks__state__in=Task.ACTIVE).distinct()

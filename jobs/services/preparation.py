@@ -6,6 +6,8 @@ Both are functions of the task's row alone, so repeating the call changes nothin
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,15 +28,18 @@ from jobs.services.datasets import read_rows
 from jobs.services.payloads import write_prompts
 from jobs.services.planner_bell import ring_planner
 
+MAX_LISTED = 5  # rows that do not fit, told one by one
+
 
 def prepare_task(task_id: str) -> None:
     """Tokenise the prompts and commit version 0; what makes that impossible goes to the row."""
     task = Task.objects.select_related("dataset", "base_model").get(pk=task_id)
     if task.is_over or task.prompts_key:
         return
+    found = _Found()
     try:
-        prompts, num_overlong = _tokenise(task)
-        prompts_key = write_prompts(task_id, prompts)
+        prompts_key = write_prompts(task_id, _tokenised(task, found))
+        prompts_bytes = artifacts.size(prompts_key)
         digest, key, size = make_initial_version(task)
     except (MarlaasError, ValueError) as error:
         Task.objects.filter(pk=task_id).update(prepare_error=str(error)[:500])
@@ -46,8 +51,9 @@ def prepare_task(task_id: str) -> None:
         )
         Task.objects.filter(pk=task_id).update(
             prompts_key=prompts_key,
-            num_prompts=len(prompts),
-            num_overlong=num_overlong,
+            prompts_bytes=prompts_bytes,
+            num_prompts=found.num_prompts,
+            num_overlong=found.num_overlong,
         )
         if is_new:
             events.record([events.Event(task.stream, "version", {"number": 0, "digest": digest})])
@@ -60,26 +66,39 @@ def chat_tokenizer(path: str) -> ChatTokenizer:
     return ChatTokenizer(path)
 
 
-def _tokenise(task: Task) -> tuple[list[dict[str, Any]], int]:
-    """Prompts that fit, with their rows, and how many do not. Raises: DatasetError, ModelError."""
+@dataclass
+class _Found:
+    """What `_tokenised` counted once it ends."""
+
+    num_prompts: int = 0
+    num_overlong: int = 0
+    first_overlong: list[str] = field(default_factory=list)  # rows, from 1
+
+
+def _tokenised(task: Task, found: _Found) -> Iterator[dict[str, Any]]:
+    """Prompts that fit, with their rows, one at a time: a dataset may be larger than memory.
+
+    Raises: DatasetError at its end if too many do not fit; ModelError.
+    """
     config = task.hyperparameters
     tokenizer = chat_tokenizer(task.base_model.path)
-    prompts: list[dict[str, Any]] = []
-    overlong = []
     for number, row in enumerate(read_rows(task.dataset), start=1):
         ids = tokenizer.encode_chat(row["messages"])
-        if len(ids) > config.max_prompt_length:
-            overlong.append(number)
-        else:
-            prompts.append({"ids": pack_ids(ids), "row": row})
-    if overlong and (config.overlong_policy == "fail" or not prompts):
-        rows = ", ".join(str(number) for number in overlong[:5])
+        if len(ids) <= config.max_prompt_length:
+            found.num_prompts += 1
+            yield {"ids": pack_ids(ids), "row": row}
+            continue
+        found.num_overlong += 1
+        if len(found.first_overlong) < MAX_LISTED:
+            found.first_overlong.append(str(number))
+    if found.num_overlong and (config.overlong_policy == "fail" or not found.num_prompts):
+        rows = ", ".join(found.first_overlong)
         raise DatasetError(
-            f"{len(overlong)} prompts are longer than max_prompt_length"
-            f" ({config.max_prompt_length} tokens): rows {rows}{'…' if len(overlong) > 5 else ''}."
+            f"{found.num_overlong} prompts are longer than max_prompt_length"
+            f" ({config.max_prompt_length} tokens): rows {rows}"
+            f"{'…' if found.num_overlong > MAX_LISTED else ''}."
             " Raise max_prompt_length or shorten them."
         )
-    return prompts, len(overlong)
 
 
 def make_initial_version(task: Task) -> tuple[str, str, int]:

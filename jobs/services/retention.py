@@ -1,15 +1,20 @@
-"""What is thrown away, and when: old versions' files, old events, rows of dead workers."""
+"""What is thrown away, and when: old versions' files, old events, rows of dead workers.
+
+What is left after that is measured, tenant by tenant.
+"""
 
 from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import Any
 
-from django.db.models import Max
+from django.db.models import Count, Max, Q
 from django.utils import timezone
 
 from jobs import artifacts
 from jobs.models import PolicyVersion, StreamEvent, Task, Worker
+from jobs.services import storage
 
 EVENTS_KEPT = timedelta(hours=24)
 WORKERS_KEPT = timedelta(hours=24)
@@ -25,19 +30,25 @@ def clean() -> int:
     silent = now - timedelta(seconds=SILENT_S)
     Worker.objects.filter(stopped_at=None, last_beat_at__lt=silent).update(stopped_at=now)
     Worker.objects.filter(last_beat_at__lt=now - WORKERS_KEPT).delete()
-    return sum(
-        _clean_versions(task) for task in Task.objects.annotate(last=Max("versions__number"))
-    )
+    cleaned = sum(_clean_versions(task) for task in _tasks_with_files())
+    storage.measure()
+    return cleaned
 
 
-def _clean_versions(task: Task) -> int:
+def _tasks_with_files() -> Any:
+    """Tasks with at least two versions that may go; ended tasks soon have none and cost nothing."""
+    disposable = Q(versions__is_kept=False, versions__deleted_at=None)
+    return Task.objects.annotate(
+        last=Max("versions__number"), num_disposable=Count("versions", filter=disposable)
+    ).filter(num_disposable__gt=1)
+
+
+def _clean_versions(task: Any) -> int:
     """Delete files of versions that are neither kept nor among the last `keep_last`.
 
     The step in flight needs the latest version, so that one never goes.
     """
-    last = getattr(task, "last", None)
-    if last is None:
-        return 0
+    last = task.last
     old = PolicyVersion.objects.filter(
         task=task, is_kept=False, deleted_at=None, number__lte=last - task.config["keep_last"]
     )

@@ -36,6 +36,7 @@ class Submission:
         has_dataset = self._find_dataset(dataset, tenant)
         if self._read_config(config):
             self._check_rank(tenant)
+            self._check_step(tenant)
             if has_model:
                 self._check_length()
         if self._read_graders(graders) and has_dataset:
@@ -97,6 +98,18 @@ class Submission:
             self._add(
                 "config.lora_rank",
                 f"Must be at most {tenant.max_lora_rank}, the quota of {tenant.name}.",
+            )
+
+    def _check_step(self, tenant: Tenant) -> None:
+        config, limit = self.config, tenant.max_step_tokens
+        length = config.max_prompt_length + config.max_completion_length
+        if limit and config.sequences_per_step * length > limit:
+            self._add(
+                "config.batch_size",
+                f"{config.batch_size} prompts of {config.group_size} trajectories of up to"
+                f" {length:,} tokens make {config.sequences_per_step * length:,} tokens a step; the"
+                f" quota of {tenant.name} is {limit:,}. Lower batch_size, group_size,"
+                " max_prompt_length or max_completion_length.",
             )
 
     def _check_length(self) -> None:

@@ -14,6 +14,7 @@ from engine.rewards import dump_graders
 from jobs.models import BaseModel, Dataset, Task, Tenant, TokenUsage, User
 from jobs.services.lifecycle import announce, end_task, move_task
 from jobs.services.planner_bell import ring_planner
+from jobs.services.storage import MIB, no_room, stored_bytes
 from jobs.services.submission import MAX_NAME_CHARACTERS, Submission
 from jobs.services.tenants import require_writer
 
@@ -54,8 +55,8 @@ def submit_task(
     }
     if idempotency_key and (earlier := _submitted(tenant, idempotency_key, fields)):
         return earlier
-    if Task.objects.filter(tenant=tenant, state__in=Task.ACTIVE).count() >= MAX_ACTIVE_TASKS:
-        raise QuotaError(f"{MAX_ACTIVE_TASKS} tasks are waiting or running; let some end first.")
+    if problem := no_room(tenant, 0):
+        raise QuotaError(problem)
     try:
         return _create(
             tenant=tenant,
@@ -71,10 +72,19 @@ def submit_task(
         return earlier
 
 
-def _create(**fields: Any) -> Task:
+def _create(*, tenant: Tenant, **fields: Any) -> Task:
+    """Raises: QuotaError, counted while no other submission of the tenant can come between."""
     with transaction.atomic():
+        Tenant.objects.select_for_update().get(pk=tenant.pk)
+        if Task.objects.filter(tenant=tenant, state__in=Task.ACTIVE).count() >= MAX_ACTIVE_TASKS:
+            raise QuotaError(
+                f"{MAX_ACTIVE_TASKS} tasks are waiting or running; let some end first."
+            )
         task = Task.objects.create(
-            reason="Waiting for the planner.", phase_since=timezone.now(), **fields
+            tenant=tenant,
+            reason="Waiting for the planner.",
+            phase_since=timezone.now(),
+            **fields,
         )
         announce(task, log=True)
         transaction.on_commit(ring_planner)
@@ -167,6 +177,8 @@ def quota_use(tenant: Tenant) -> dict[str, dict[str, Any]]:
         "concurrent_tasks": _use(counts["occupying"], tenant.max_concurrent_tasks, "tasks"),
         "queued_tasks": _use(counts["queued"], None, "tasks"),
         "tokens_today": _use(tokens, tenant.tokens_per_day, "tokens since 0:00 UTC"),
+        "step_tokens": _use(None, tenant.max_step_tokens, "tokens of one training step"),
+        "stored_mib": _use(stored_bytes(tenant) // MIB, tenant.max_stored_mib, "MiB"),
         "lora_rank": _use(None, tenant.max_lora_rank, "rank of one adapter"),
     }
 

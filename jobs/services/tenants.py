@@ -21,6 +21,8 @@ QUOTAS = (
     "max_concurrent_tasks",
     "tokens_per_day",
     "max_lora_rank",
+    "max_step_tokens",
+    "max_stored_mib",
     "is_suspended",
 )
 

@@ -21,6 +21,8 @@ QUOTA_WORDS = {
     "concurrent_tasks": "Tasks running or paused",
     "queued_tasks": "Tasks waiting",
     "tokens_today": "Tokens today",
+    "step_tokens": "Largest step",
+    "stored_mib": "Stored",
     "lora_rank": "Largest adapter rank",
 }
 

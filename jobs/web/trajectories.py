@@ -12,7 +12,9 @@ from typing import Any
 from engine.errors import ArtifactError
 from engine.types import Trajectory
 from jobs.models import Group, Step, Task
-from jobs.services.payloads import read_group, read_prompts
+from jobs.services.payloads import read_group, read_prompt
+
+from .frame import whole_number
 
 log = logging.getLogger(__name__)
 
@@ -44,25 +46,23 @@ def sampled_groups(task: Task, wanted: str) -> tuple[list[SampledGroup], list[in
     steps = [number + 1 for number in numbers[:RECENT_STEPS]]
     if not steps:
         return [], [], None
-    asked = int(wanted) if wanted.isascii() and wanted[:9].isdigit() else 0
+    asked = whole_number(wanted)
     exists = asked and Step.objects.filter(task=task, number=asked - 1).exists()
     step = asked if exists else steps[0]
     rows = finished.filter(step__number=step - 1).select_related("step").order_by("index")
-    prompts = _prompts(task)
-    return [_sample(group, prompts) for group in rows[:MAX_GROUPS]], steps, step
+    return [_sample(group, _row(task, group)) for group in rows[:MAX_GROUPS]], steps, step
 
 
-def _prompts(task: Task) -> list[dict[str, Any]]:
+def _row(task: Task, group: Group) -> dict[str, Any]:
+    """The dataset's row of the group's prompt; empty where it is not stored any more."""
     try:
-        return read_prompts(task.prompts_key) if task.prompts_key else []
+        return read_prompt(task.prompts_key, group.prompt_index)["row"]
     except ArtifactError as error:
         log.warning("prompts of task %s: %s", task.pk, error)
-        return []
+        return {}
 
 
-def _sample(group: Group, prompts: list[dict[str, Any]]) -> SampledGroup:
-    in_range = group.prompt_index < len(prompts)
-    row = prompts[group.prompt_index].get("row", {}) if in_range else {}
+def _sample(group: Group, row: dict[str, Any]) -> SampledGroup:
     try:
         trajectories = read_group(group)
     except ArtifactError:

@@ -61,9 +61,16 @@ def test_queued_tasks_are_told_their_place_and_their_organisations_quota() -> No
     ]
     found = explanations(*tasks, tenants=tenants)
     assert found["a3"] == ("queued", "your organisation runs 2 of 2 tasks", 1)
-    assert found["z2"] == ("queued", "your organisation runs 1 of 1 tasks", 2)
-    assert found["a4"] == ("queued", "your organisation runs 2 of 2 tasks", 3)
-    assert found["g1"] == ("queued", "your organisation is suspended", 4)
+    assert found["z2"] == ("queued", "your organisation runs 1 of 1 tasks", 1)
+    assert found["a4"] == ("queued", "your organisation runs 2 of 2 tasks", 2)
+    assert found["g1"] == ("queued", "your organisation is suspended", 1)
+
+
+def test_a_full_store_is_told_and_no_step_is_begun() -> None:
+    reason = "storage quota used: no step is begun; ask an operator to raise it"
+    assert explained(task(), tenants=(tenant(is_full=True),)) == ("rollout", reason)
+    running = task(step=open_step(waiting("g1")))
+    assert plan(snapshot(running, tenants=(tenant(is_full=True),)))  # what is open goes on
 
 
 def test_a_task_that_is_admitted_takes_no_place_in_the_queue() -> None:

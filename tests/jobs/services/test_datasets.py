@@ -57,7 +57,7 @@ def test_rows_are_stored_with_messages_and_their_other_columns(upload: Any) -> N
         '{"question": "1+1?", "answer": "2", "level": 1}\n'
         '{"question": "2+2?", "answer": 4, "tags": ["a", null]}\n'
     )
-    assert read_rows(dataset) == [
+    assert list(read_rows(dataset)) == [
         {"messages": [{"role": "user", "content": "1+1?"}], "answer": "2", "level": 1},
         {"messages": [{"role": "user", "content": "2+2?"}], "answer": 4, "tags": ["a", None]},
     ]
@@ -66,7 +66,7 @@ def test_rows_are_stored_with_messages_and_their_other_columns(upload: Any) -> N
     data = artifacts.read(dataset.key)
     assert dataset.num_bytes == len(data)
     assert dataset.key == f"datasets/{dataset.tenant_id}/{dataset.sha256}.jsonl"
-    assert preview(dataset, 1) == read_rows(dataset)[:1]
+    assert preview(dataset, 1) == list(read_rows(dataset))[:1]
 
 
 def test_a_prompt_may_be_text_or_a_chat(upload: Any) -> None:
@@ -89,7 +89,7 @@ def test_line_ends_byte_order_mark_and_blank_lines_are_of_no_account(upload: Any
 def test_other_line_separators_are_text(upload: Any) -> None:
     text = "a\u2028b\u2029c\u0085d\x0b"
     dataset = upload(json.dumps({"prompt": text}, ensure_ascii=False))
-    assert read_rows(dataset)[0]["messages"][0]["content"] == text
+    assert next(read_rows(dataset))["messages"][0]["content"] == text
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_name_taken_meanwhile_leaves_nothing_behind(
     assert f"{dataset.sha256}.jsonl" in {path.name for path in stored}
     with pytest.raises(SpecError, match="already a dataset"):
         upload(GOOD, "rows")
-    assert read_rows(dataset)  # the same content of another name's attempt was not taken away
+    assert list(read_rows(dataset))  # the same content of another name's attempt was not taken away
 
 
 def test_viewers_and_strangers_may_not_upload(acme: Any, make_user: Any, mallory: Any) -> None:
@@ -267,7 +267,7 @@ def test_rows_that_are_gone_are_an_artifact_error(upload: Any) -> None:
     dataset = upload(GOOD)
     artifacts.delete(dataset.key)
     with pytest.raises(ArtifactError):
-        read_rows(dataset)
+        list(read_rows(dataset))
 
 
 @needs_data
@@ -277,7 +277,7 @@ def test_rows_that_are_gone_are_an_artifact_error(upload: Any) -> None:
 def test_gsm8k_imports_whole(acme: Any, alice: Any, file: str, rows: int) -> None:
     with (DATA / file).open("rb") as source:
         dataset = import_dataset(tenant=acme, user=alice, name=file, file=source)
-    stored = read_rows(dataset)
+    stored = list(read_rows(dataset))
     original = [json.loads(line) for line in (DATA / file).read_bytes().split(b"\n") if line]
     assert dataset.num_rows == rows == len(original)
     for row, source_row in zip(stored, original, strict=True):

@@ -306,6 +306,8 @@ def test_quota_use_has_numbers_limits_and_units(make_task: Any, acme: Any, umbre
         "concurrent_tasks": {"used": 2, "limit": 2, "unit": "tasks"},
         "queued_tasks": {"used": 2, "limit": None, "unit": "tasks"},
         "tokens_today": {"used": 70, "limit": None, "unit": "tokens since 0:00 UTC"},
+        "step_tokens": {"used": None, "limit": 4_194_304, "unit": "tokens of one training step"},
+        "stored_mib": {"used": 0, "limit": 20_480, "unit": "MiB"},
         "lora_rank": {"used": None, "limit": 64, "unit": "rank of one adapter"},
     }
 

@@ -175,7 +175,14 @@ def test_who_is_in_no_tenant_is_told_what_to_do(browser_of: Any, db: None) -> No
 
 def test_only_operators_see_and_change_quotas(browser_of: Any, alice: Any, acme: Any) -> None:
     browser = browser_of(alice)
-    values = {"weight": "2", "max_concurrent_tasks": "9", "tokens_per_day": "0", "max_lora_rank": 8}
+    values = {
+        "weight": "2",
+        "max_concurrent_tasks": "9",
+        "tokens_per_day": "0",
+        "max_lora_rank": 8,
+        "max_step_tokens": 0,
+        "max_stored_mib": 5,
+    }
     assert browser.get("/ops/tenants/").status_code == 404
     assert browser.post("/ops/tenants/acme/", values).status_code == 404
     User.objects.filter(pk=alice.pk).update(is_staff=True)
