@@ -1,13 +1,14 @@
-"""Refuses bodies that no endpoint takes before they fill memory or disk.
+"""Refuses bodies that no endpoint takes before they fill memory or disk, or take for ever.
 
 Django's ASGI handler stores a whole body before any view, sign-in or parser looks at it, so the
-limit has to stand in front.
+limits have to stand in front. Only a few paths take large bodies; all others have a small limit.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 Message = dict[str, Any]
@@ -15,46 +16,78 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+STALL_S = 30.0  # without a single byte
+BODY_S = 600.0  # for a whole body; 64 MiB in that time are 1 Mbit/s
+
 
 class BodyLimit:
-    """An ASGI application that lets at most `limit` bytes of a body through to another."""
+    """An ASGI application that lets at most `limit` bytes of a body through to another.
 
-    def __init__(self, app: App, limit: int) -> None:
+    larger: paths that take more, with their limits.
+    """
+
+    def __init__(self, app: App, limit: int, larger: Mapping[str, int] | None = None) -> None:
         self.app = app
         self.limit = limit
+        self.larger = larger or {}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answers 413 itself, by the announced length or once too much has come."""
-        if scope["type"] == "http" and _announced(scope) > self.limit:
-            await self._refuse(send)
-        elif scope["type"] == "http":
-            await self._count(scope, receive, send)
-        else:
+        """Answers 413 itself to what is too large, announced or not, and 408 to what is slow."""
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
-
-    async def _count(self, scope: Message, receive: Receive, send: Send) -> None:
-        size = 0
-
-        async def counted() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            return {"type": "http.disconnect"} if size > self.limit else message
+            return
+        limit = self.larger.get(scope.get("path", ""), self.limit)
+        if _announced(scope) > limit:
+            await _refuse(send, *_too_large(limit))
+            return
+        body = _Body(receive, limit)
 
         async def passed(message: Message) -> None:
-            if size <= self.limit:
+            if not body.problem:
                 await send(message)
 
-        await self.app(scope, counted, passed)
-        if size > self.limit:
-            await self._refuse(send)
+        await self.app(scope, body.receive, passed)
+        if body.problem:
+            await _refuse(send, *body.problem)
 
-    async def _refuse(self, send: Send) -> None:
-        message = f"A request may have at most {self.limit // 2**20} MiB."
-        body = json.dumps({"code": "too_large", "message": message}).encode()
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+
+class _Body:
+    """A body on its way in. Where it breaks a limit, the application sees the client leave."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._limit, self._size = receive, limit, 0
+        self._is_whole = False
+        self._ends_at = asyncio.get_running_loop().time() + BODY_S
+        self.problem: tuple[int, str, str] | None = None  # status, code, message
+
+    async def receive(self) -> Message:
+        """The next piece; once the body is whole, whatever else comes, however late."""
+        if self._is_whole:
+            return await self._receive()
+        try:
+            left = self._ends_at - asyncio.get_running_loop().time()
+            async with asyncio.timeout(min(STALL_S, left)):
+                message = await self._receive()
+        except TimeoutError:
+            self.problem = 408, "too_slow", "The request did not arrive in time."
+            return {"type": "http.disconnect"}
+        self._size += len(message.get("body", b""))
+        self._is_whole = not message.get("more_body", False)
+        if self._size > self._limit:
+            self.problem = _too_large(self._limit)
+            return {"type": "http.disconnect"}
+        return message
+
+
+def _too_large(limit: int) -> tuple[int, str, str]:
+    return 413, "too_large", f"A request may have at most {limit // 2**20} MiB."
+
+
+async def _refuse(send: Send, status: int, code: str, message: str) -> None:
+    body = json.dumps({"code": code, "message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _announced(scope: Message) -> int:

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django.core.cache import cache
+from django.http import HttpRequest
 from redis.exceptions import RedisError
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # views import this module for their defaults
 
 log = logging.getLogger(__name__)
 
+Asked = Request | HttpRequest  # an endpoint's, or a page's
+
 
 class ByUser(UserRateThrottle):
     """All requests of a user (of an address, while nobody is signed in), per fixed window."""
@@ -27,7 +30,7 @@ class ByUser(UserRateThrottle):
     scope = "user"
     seconds_left = 0.0
 
-    def allow_request(self, request: Request, view: APIView) -> bool:
+    def allow_request(self, request: Asked, view: APIView | None) -> bool:
         """Count the request; False once the window's allowance is used up."""
         if self.rate is None:
             return True
@@ -51,7 +54,7 @@ class Writes(ByUser):
 
     scope = "writes"
 
-    def allow_request(self, request: Request, view: APIView) -> bool:
+    def allow_request(self, request: Asked, view: APIView | None) -> bool:
         """Count the request unless it only reads."""
         return request.method in SAFE_METHODS or super().allow_request(request, view)
 

@@ -1,7 +1,8 @@
 """How people get accounts: an administrator makes them."""
 
 from allauth.account.adapter import DefaultAccountAdapter
-from django.http import HttpRequest
+from django.contrib.auth.decorators import login_not_required
+from django.http import Http404, HttpRequest, HttpResponse
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -9,3 +10,9 @@ class AccountAdapter(DefaultAccountAdapter):
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
+
+
+@login_not_required
+def no_such_page(request: HttpRequest) -> HttpResponse:
+    """In place of pages that the account library has and we do not offer. Raises: Http404."""
+    raise Http404("There is no such page.")
