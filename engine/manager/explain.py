@@ -12,6 +12,8 @@ from .passes import TrainingLine
 from .snapshot import DispatchGroup, Explain, GroupView, StepView, TaskView, TenantView
 from .world import World
 
+MAX_TOLD_PLACES = 10  # in a tenant's queue
+
 
 def explain_tasks(
     world: World, changed: set[str], groups: list[DispatchGroup], line: TrainingLine
@@ -38,9 +40,10 @@ def explain_tasks(
 
 
 def queue_positions(world: World, admitted: set[str]) -> dict[str, int]:
-    """1 for the queued task that its tenant's quota lets in next.
+    """1 for the queued task that its tenant's quota lets in next, up to MAX_TOLD_PLACES.
 
     Tenants do not wait for each other, and how many tasks others have queued is not for strangers.
+    All places move on when the first goes; were every one told, each would cost writes.
     """
     places: dict[str, int] = {}
     num_before: Counter[str] = Counter()
@@ -48,7 +51,7 @@ def queue_positions(world: World, admitted: set[str]) -> dict[str, int]:
         if task.state == "queued" and task.id not in admitted:
             num_before[task.tenant] += 1
             places[task.id] = num_before[task.tenant]
-    return places
+    return {task: place for task, place in places.items() if place <= MAX_TOLD_PLACES}
 
 
 def over_quota(tenant: TenantView) -> bool:
@@ -60,7 +63,7 @@ def _explanation(world: World, task: TaskView, sent: int, line: TrainingLine) ->
     """(phase, reason). sent: groups of the task that this plan dispatches."""
     tenant = world.tenant_of(task)
     if task.state == "queued":
-        return "queued", _queued_reason(world, tenant)
+        return "queued", _queued_reason(tenant)
     if task.state == "paused":
         return "paused", "paused"
     if tenant.is_suspended:
@@ -74,11 +77,11 @@ def _explanation(world: World, task: TaskView, sent: int, line: TrainingLine) ->
     return _training_explanation(world, task, task.step, line)
 
 
-def _queued_reason(world: World, tenant: TenantView) -> str:
+def _queued_reason(tenant: TenantView) -> str:
+    """The same for all that wait: were it to count, each start would be written to each of them."""
     if tenant.is_suspended:
         return "your organisation is suspended"
-    active = sum(t.tenant == tenant.id and t.state != "queued" for t in world.tasks)
-    return f"your organisation runs {active} of {tenant.max_concurrent_tasks} tasks"
+    return f"your organisation runs as many tasks as it may at once, {tenant.max_concurrent_tasks}"
 
 
 def _unopened_reason(tenant: TenantView) -> str:

@@ -163,7 +163,7 @@ class Explain:
         str  # "queued" | "preparing" | "rollout" | "environment" | "ready" | "training" | "paused"
     )
     reason: str
-    queue_position: int = 0  # 1 is next; 0: not queued
+    queue_position: int = 0  # 1 is next of its tenant's; 0: not queued, or far behind
 
 
 Command = Admit | Prepare | OpenStep | DispatchGroup | DispatchTraining | End | Explain

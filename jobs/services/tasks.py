@@ -18,7 +18,7 @@ from jobs.services.storage import MIB, no_room, stored_bytes
 from jobs.services.submission import MAX_NAME_CHARACTERS, Submission
 from jobs.services.tenants import require_writer
 
-MAX_ACTIVE_TASKS = 500  # of a tenant, waiting ones included; the planner looks at each
+MAX_ACTIVE_TASKS = 100  # of a tenant, waiting ones included; the planner looks at each
 
 
 class ConflictError(MarlaasError):

@@ -60,10 +60,27 @@ def test_queued_tasks_are_told_their_place_and_their_organisations_quota() -> No
         task("a4", submitted_at=4.0, **queued),
     ]
     found = explanations(*tasks, tenants=tenants)
-    assert found["a3"] == ("queued", "your organisation runs 2 of 2 tasks", 1)
-    assert found["z2"] == ("queued", "your organisation runs 1 of 1 tasks", 1)
-    assert found["a4"] == ("queued", "your organisation runs 2 of 2 tasks", 2)
+    assert found["a3"] == ("queued", "your organisation runs as many tasks as it may at once, 2", 1)
+    assert found["z2"] == ("queued", "your organisation runs as many tasks as it may at once, 1", 1)
+    assert found["a4"] == ("queued", "your organisation runs as many tasks as it may at once, 2", 2)
     assert found["g1"] == ("queued", "your organisation is suspended", 1)
+
+
+def test_a_long_queue_that_moves_on_is_told_to_its_first_tasks_only() -> None:
+    """A flood of queued tasks, of which one is cancelled, must not keep the planner writing."""
+    tenants = (tenant(max_concurrent_tasks=1),)
+    queue = [task(f"q{n:03}", state="queued", version=-1, submitted_at=2.0 + n) for n in range(100)]
+    told = explanations(task("busy"), *queue, tenants=tenants)
+    queue = [
+        replace(
+            view, phase=told[view.id][0], reason=told[view.id][1], queue_position=told[view.id][2]
+        )
+        for view in queue
+    ]
+    assert [view.queue_position for view in queue] == [*range(1, 11), *[0] * 90]
+    for active in ([task("busy")], []):  # the first is cancelled, or admitted
+        changed = explanations(*active, *queue[1:], tenants=tenants)
+        assert len(changed.keys() - {"busy"}) <= 11
 
 
 def test_a_full_store_is_told_and_no_step_is_begun() -> None:
@@ -77,7 +94,9 @@ def test_a_task_that_is_admitted_takes_no_place_in_the_queue() -> None:
     queued = {"state": "queued", "version": -1}
     tenants = (tenant(max_concurrent_tasks=1),)
     found = explanations(task("a", **queued), task("b", **queued), tenants=tenants)
-    assert found == {"b": ("queued", "your organisation runs 0 of 1 tasks", 1)}
+    assert found == {
+        "b": ("queued", "your organisation runs as many tasks as it may at once, 1", 1)
+    }
 
 
 STEP_4 = [waiting("a", 0), waiting("b", 1), waiting("c", 2)]
