@@ -10,6 +10,7 @@ from engine.types import Trajectory
 from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, TokenUsage
 from jobs.services import events, joins
+from jobs.services.failures import told
 from jobs.services.lifecycle import log_event
 from jobs.services.payloads import write_group
 from jobs.services.planner_bell import ring_planner
@@ -105,6 +106,7 @@ def _close_step_if_full(step: Step) -> None:
 
 def return_group(group_id: str, attempt: int, error: str) -> bool:
     """Put a group whose attempt failed back among the waiting, and count the error."""
+    error = told(error)
     with transaction.atomic():
         returned = Group.objects.filter(pk=group_id, attempt=attempt, state="dispatched").update(
             state="waiting", errors=F("errors") + 1, last_error=error[:500]

@@ -16,6 +16,7 @@ from django.utils import timezone
 from engine.types import Trajectory
 from jobs.models import Group, PolicyVersion, Span, Step, Task
 from jobs.services import events
+from jobs.services.failures import told
 from jobs.services.lifecycle import log_event
 from jobs.services.payloads import read_group
 from jobs.services.planner_bell import ring_planner
@@ -110,6 +111,7 @@ def _end_span(taken: Pass, tokens: int = 0) -> list[events.Event]:
 
 def fail_pass(taken: Pass, error: str) -> bool:
     """Give the step back to the head of the FIFO and count the error."""
+    error = told(error)
     with transaction.atomic():
         failed = _mine(taken).update(
             state="ready", holder="", errors=F("errors") + 1, last_error=error[:500]

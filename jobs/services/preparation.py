@@ -5,7 +5,10 @@ Both are functions of the task's row alone, so repeating the call changes nothin
 
 from __future__ import annotations
 
+import logging
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from engine.adapters.digest import adapter_digest
 from engine.adapters.files import write_adapter
 from engine.adapters.initial import initial_adapter
-from engine.errors import DatasetError, MarlaasError
+from engine.errors import DatasetError
 from engine.models.chat import ChatTokenizer
 from engine.models.shapes import linear_shapes
 from engine.types import pack_ids
@@ -25,14 +29,36 @@ from jobs import artifacts
 from jobs.models import PolicyVersion, Task
 from jobs.services import events
 from jobs.services.datasets import read_rows
+from jobs.services.failures import told
 from jobs.services.payloads import write_prompts
 from jobs.services.planner_bell import ring_planner
+
+log = logging.getLogger(__name__)
+
+ALIVE_S = 5.0
+_under_way: set[str] = set()  # ids of the tasks that this process prepares now
+_lock = threading.Lock()
 
 MAX_LISTED = 5  # rows that do not fit, told one by one
 
 
 def prepare_task(task_id: str) -> None:
-    """Tokenise the prompts and commit version 0; what makes that impossible goes to the row."""
+    """Tokenise the prompts and commit version 0; what makes that impossible goes to the row.
+
+    A large dataset takes longer than the planner waits before it asks again: then this process is
+    at it already.
+    """
+    with _lock:
+        if task_id in _under_way:
+            return
+        _under_way.add(task_id)
+    try:
+        _prepare(task_id)
+    finally:
+        _under_way.discard(task_id)
+
+
+def _prepare(task_id: str) -> None:
     task = Task.objects.select_related("dataset", "base_model").get(pk=task_id)
     if task.is_over or task.prompts_key:
         return
@@ -41,8 +67,11 @@ def prepare_task(task_id: str) -> None:
         prompts_key = write_prompts(task_id, _tokenised(task, found))
         prompts_bytes = artifacts.size(prompts_key)
         digest, key, size = make_initial_version(task)
-    except (MarlaasError, ValueError) as error:
-        Task.objects.filter(pk=task_id).update(prepare_error=str(error)[:500])
+    except _Unwanted:
+        return
+    except Exception as error:  # whatever it is, the task must not be prepared for ever
+        log.exception("task %s could not be prepared", task_id)
+        Task.objects.filter(pk=task_id).update(prepare_error=told(error)[:500])
         ring_planner()
         return
     with transaction.atomic():
@@ -66,6 +95,17 @@ def chat_tokenizer(path: str) -> ChatTokenizer:
     return ChatTokenizer(path)
 
 
+class _Unwanted(Exception):
+    """The task ended meanwhile."""
+
+
+def _tell_alive(task: Task) -> None:
+    """Let the planner wait on, wherever it runs. Raises: _Unwanted."""
+    waiting = Task.objects.filter(pk=task.pk, state__in=Task.ACTIVE)
+    if not waiting.update(prepare_sent_at=timezone.now()):
+        raise _Unwanted
+
+
 @dataclass
 class _Found:
     """What `_tokenised` counted once it ends."""
@@ -82,7 +122,11 @@ def _tokenised(task: Task, found: _Found) -> Iterator[dict[str, Any]]:
     """
     config = task.hyperparameters
     tokenizer = chat_tokenizer(task.base_model.path)
+    told_at = time.monotonic()
     for number, row in enumerate(read_rows(task.dataset), start=1):
+        if time.monotonic() - told_at > ALIVE_S:
+            told_at = time.monotonic()
+            _tell_alive(task)
         ids = tokenizer.encode_chat(row["messages"])
         if len(ids) <= config.max_prompt_length:
             found.num_prompts += 1

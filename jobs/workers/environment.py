@@ -12,11 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from engine.environments import ENVIRONMENTS
-from engine.errors import MarlaasError
 from engine.rewards import grade, parse_graders
 from engine.types import Trajectory
 from jobs.models import BaseModel, Task
 from jobs.services import groups, joins
+from jobs.services.failures import told
 from jobs.services.payloads import unpack_trajectory
 from jobs.services.preparation import chat_tokenizer
 from jobs.workers import hosting
@@ -86,7 +86,4 @@ def _finish(group: str, attempt: int) -> None:
         groups.finish_group(group, attempt, trajectories, hosting.name())
     except Exception as error:  # whatever it is, the group must not stay dispatched for ever
         log.exception("group %s could not be finished", group)
-        is_known = isinstance(error, MarlaasError)
-        groups.return_group(
-            group, attempt, str(error) if is_known else f"internal error: {error!r}"
-        )
+        groups.return_group(group, attempt, told(error))

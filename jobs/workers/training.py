@@ -15,10 +15,10 @@ from typing import Any
 
 from django.conf import settings
 
-from engine.errors import MarlaasError
 from jobs import artifacts
 from jobs.models import BaseModel, PolicyVersion
 from jobs.services import passes
+from jobs.services.failures import told
 from jobs.services.preparation import version_key
 from jobs.workers import hosting
 from marlaas_site.celery import app
@@ -42,8 +42,7 @@ def train(message: dict[str, Any]) -> None:
         outcome = "committed" if _train(taken) else "outdated"
     except Exception as error:  # whatever it is, the step must not stay in training for ever
         log.exception("%s could not be trained", taken.step)
-        is_known = isinstance(error, (MarlaasError, OSError))
-        passes.fail_pass(taken, str(error) if is_known else f"internal error: {error!r}")
+        passes.fail_pass(taken, told(error))
         outcome = "failed"
     _num_passes[outcome] += 1
 
