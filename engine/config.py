@@ -23,7 +23,7 @@ class TaskConfig:
 
     batch_size: int = parameter(8, "prompts a step", low=1, high=512)
     group_size: int = parameter(8, "trajectories of each prompt", low=2, high=128)
-    max_steps: int = parameter(40, "policy updates until the task ends", low=1, high=100_000)
+    max_steps: int = parameter(40, "policy updates until the task ends", low=1, high=10_000)
     max_prompt_length: int = parameter(
         512, "tokens of a prompt, chat template included", low=1, high=32_768
     )

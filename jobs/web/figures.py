@@ -65,8 +65,8 @@ def progress_of(tasks: list[Task]) -> dict[Any, Progress]:
     """The progress of each task, in one query."""
     rows = Step.objects.filter(task__in=tasks, state=Step.State.COMMITTED).order_by("number")
     found: dict[Any, list[tuple[int, Any]]] = {task.pk: [] for task in tasks}
-    for task_id, number, metrics in rows.values_list("task_id", "number", "metrics"):
-        found[task_id].append((number + 1, metrics.get("reward")))
+    for task_id, number, reward in rows.values_list("task_id", "number", "metrics__reward"):
+        found[task_id].append((number + 1, reward))
     return {
         task.pk: Progress(
             done=len(found[task.pk]),

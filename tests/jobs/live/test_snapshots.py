@@ -11,6 +11,7 @@ from django.test import Client
 from django.utils import timezone
 from knox.models import AuthToken
 
+from jobs.live import spans
 from jobs.live.series import curves
 from jobs.live.snapshots import task_snapshot
 from jobs.live.spans import LaneSpan, fit, join
@@ -55,6 +56,25 @@ def test_touching_spans_of_a_step_become_one_and_tokens_add_up() -> None:
         LaneSpan("a", "rollout", 20, 30, step=1, tokens=1),
         LaneSpan("a", "rollout", 25, None, step=1),
     ]
+
+
+@pytest.mark.django_db
+def test_of_more_spans_than_anybody_draws_the_newest_are_read(
+    make_task: Any, alice: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans, "MAX_READ", 2)
+    task, other = make_task(), make_task()
+    now = timezone.now()
+    for minute in (50, 40, 30, 20):
+        at = now - timedelta(minutes=minute)
+        for owner in (task, other):
+            Span.objects.create(
+                task=owner, stage="rollout", worker="w", step=minute, started_at=at, ended_at=at
+            )
+    since = now - timedelta(hours=1)
+    found = spans.timeline_spans(task, viewer(alice), since, now)
+    steps = [(row[0] == str(task.id), row[4]) for row in found["rows"]]
+    assert sorted(steps) == [(False, 20), (False, 30), (True, 20), (True, 30)]
 
 
 def test_too_many_spans_are_joined_over_gaps_and_the_gap_is_told() -> None:
