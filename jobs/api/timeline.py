@@ -14,8 +14,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from jobs.live.access import find_stream
 from jobs.live.timeline import IN_USE, viewer
 from jobs.models import Span
+from jobs.services.events import CLUSTER
 
 from .views import OwnedList, whole_number, whole_parameter
 
@@ -64,12 +66,15 @@ class Timeline(APIView):
         parameters=[whole_parameter("minutes", "to look back", 1, MAX_MINUTES)],
     )
     def get(self, request: Request) -> Response:
-        """The spans of the last hour, or of as many minutes as asked for."""
+        """The spans of the last hour, or of as many minutes as asked for; none for who is in no
+        tenant."""
         minutes = whole_number(request, "minutes", 60, 1, MAX_MINUTES)
         since = timezone.now() - timedelta(minutes=minutes)
         recent = Span.objects.filter(Q(ended_at__gte=since) | Q(ended_at=None)).order_by(
             "-started_at"
         )
+        if find_stream(request.user, CLUSTER) is None:
+            recent = recent.none()
         spans = list(recent.select_related("task__tenant")[: MAX_SPANS + 1])
         seen = _seen(spans[:MAX_SPANS][::-1], viewer(request.user).tenant_ids)
         return Response({"since": since, "is_cut": len(spans) > MAX_SPANS, "spans": seen})

@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
-from jobs.models import Dataset, Task
+from jobs.models import Dataset, Member, Task
 from jobs.services.datasets import import_dataset
 
 from .cases import CALLS, CASES, endpoints, of_kind
@@ -144,3 +144,12 @@ def test_a_session_reads_and_needs_csrf_to_write(world: Any, alice: Any) -> None
     response = browser.post(f"/api/v1/tasks/{world.task.pk}/cancel")
     assert response.status_code == 403
     assert "CSRF" in response.json()["message"]
+
+
+def test_who_has_left_every_tenant_sees_nothing_of_the_shared_timeline(
+    world: Any, client_of: Any, mallory: Any
+) -> None:
+    client = client_of(mallory)
+    assert len(client.get("/api/v1/timeline").data["spans"]) == 1
+    Member.objects.filter(user=mallory).delete()
+    assert client.get("/api/v1/timeline").data["spans"] == []
