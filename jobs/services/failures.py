@@ -14,4 +14,4 @@ def told(error: BaseException | str) -> str:
     """The text of an error with paths and addresses left out; of a fault of ours its kind only."""
     if isinstance(error, BaseException) and not isinstance(error, (MarlaasError, OSError)):
         return f"internal error: {type(error).__name__}; the operator's log says more"
-    return _PLACE.sub("…", str(error))
+    return _PLACE.sub("…", str(error)).replace("\0", "")  # PostgreSQL stores no NUL

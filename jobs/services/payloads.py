@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgpack
 import zstandard
@@ -25,6 +25,12 @@ from jobs.models import Group
 
 _COUNT = struct.Struct("<Q")
 _PLACE_BYTES = 8
+
+# What reading bytes that are not what was written may raise.
+DAMAGE = (
+    *(zstandard.ZstdError, msgpack.UnpackException, struct.error),
+    *(OSError, OverflowError, ValueError, TypeError, KeyError, IndexError),
+)
 
 
 def pack_trajectory(trajectory: Trajectory) -> dict[str, Any]:
@@ -52,12 +58,15 @@ def write_group(group: Group, trajectories: list[Trajectory]) -> str:
 def read_group(group: Group) -> list[Trajectory]:
     """A finished group's trajectories, ordered by index.
 
-    Raises: ArtifactError if the payload is gone or the group has none yet.
+    Raises: ArtifactError if the payload is gone or damaged.
     """
     if not group.key:
         return []
-    packed = zstandard.decompress(artifacts.read(group.key))
-    return [unpack_trajectory(data) for data in msgpack.unpackb(packed)]
+    data = artifacts.read(group.key)
+    try:
+        return [unpack_trajectory(map_) for map_ in msgpack.unpackb(zstandard.decompress(data))]
+    except DAMAGE as error:
+        raise _damaged(group.key, error) from error
 
 
 def write_prompts(task_id: Any, prompts: Iterable[dict[str, Any]]) -> str:
@@ -80,13 +89,25 @@ def write_prompts(task_id: Any, prompts: Iterable[dict[str, Any]]) -> str:
 
 
 def read_prompt(key: str, index: int) -> dict[str, Any]:
-    """One of what `write_prompts` stored. Raises ArtifactError if it, or all, is not there."""
+    """One of what `write_prompts` stored. Raises ArtifactError if it is gone or damaged."""
     with artifacts.open_stream(key) as file:
-        end = file.seek(-_COUNT.size, os.SEEK_END)
-        (count,) = _COUNT.unpack(file.read(_COUNT.size))
-        if not 0 <= index < count:
-            raise ArtifactError(f"artifact {key} has {count} prompts, and no number {index}")
-        file.seek(end - (count + 1 - index) * _PLACE_BYTES)
-        place = array("Q", file.read(2 * _PLACE_BYTES))
-        file.seek(place[0])
-        return msgpack.unpackb(zstandard.decompress(file.read(place[1] - place[0])))
+        try:
+            return msgpack.unpackb(zstandard.decompress(_prompt_bytes(file, index)))
+        except DAMAGE as error:
+            raise _damaged(key, error) from error
+
+
+def _prompt_bytes(file: IO[bytes], index: int) -> bytes:
+    """Raises: IndexError, or another of DAMAGE."""
+    end = file.seek(-_COUNT.size, os.SEEK_END)
+    (count,) = _COUNT.unpack(file.read(_COUNT.size))
+    if not 0 <= index < count:
+        raise IndexError(f"there are {count} prompts, and no number {index}")
+    file.seek(end - (count + 1 - index) * _PLACE_BYTES)
+    place = array("Q", file.read(2 * _PLACE_BYTES))
+    file.seek(place[0])
+    return file.read(place[1] - place[0])
+
+
+def _damaged(key: str, error: Exception) -> ArtifactError:
+    return ArtifactError(f"artifact {key} is damaged: {error}")

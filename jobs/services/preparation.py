@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.utils import timezone
 
 from engine.adapters.digest import adapter_digest
@@ -69,6 +69,8 @@ def _prepare(task_id: str) -> None:
         digest, key, size = make_initial_version(task)
     except _Unwanted:
         return
+    except DatabaseError:  # nobody's fault; the planner asks again
+        raise
     except Exception as error:  # whatever it is, the task must not be prepared for ever
         log.exception("task %s could not be prepared", task_id)
         Task.objects.filter(pk=task_id).update(prepare_error=told(error)[:500])

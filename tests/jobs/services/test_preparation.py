@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from jobs.models import BaseModel, Task
@@ -86,3 +87,16 @@ def test_a_fault_that_nobody_foresaw_ends_the_task_instead_of_repeating(
     preparation.prepare_task(str(task.pk))
     task.refresh_from_db()
     assert task.prepare_error.startswith("internal error: KeyError")
+
+
+def test_a_database_that_is_away_is_not_the_tasks_fault(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: Any) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr(preparation, "write_prompts", locked)
+    with pytest.raises(OperationalError):
+        preparation.prepare_task(str(task.pk))
+    task.refresh_from_db()
+    assert task.prepare_error == ""
