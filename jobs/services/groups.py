@@ -11,7 +11,7 @@ from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, TokenUsage
 from jobs.services import events, joins
 from jobs.services.failures import told
-from jobs.services.lifecycle import log_event
+from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import write_group
 from jobs.services.planner_bell import ring_planner
 from jobs.services.spans import save_group_spans
@@ -28,7 +28,8 @@ def finish_group(group_id: str, attempt: int, trajectories: list[Trajectory], wo
     if group is None:
         return count_late(group_id)
     if len(trajectories) != group.step.task.config["group_size"]:
-        return False  # Redis lost them between the join and now; the lease will tell
+        joins.give_up(group_id, attempt)  # Redis lost some; the caller would seem to hold them
+        return False
     version = PolicyVersion.objects.get(task=group.step.task_id, number=group.step.number)
     wrong = [t for t in trajectories if not _is_of(t, version)]
     if wrong:
@@ -59,6 +60,7 @@ def count_late(group_id: str) -> bool:
 
 
 def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], worker: str) -> bool:
+    lock_task(group.step.task_id)
     rewards = [trajectory.reward for trajectory in trajectories]
     tokens = trajectories[0].prompt_length + sum(t.num_generated for t in trajectories)
     finished = Group.objects.filter(pk=group.pk, attempt=attempt, state="dispatched").update(
@@ -78,7 +80,7 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
     notice = {"step": group.step.number, "index": group.index, "id": str(group.pk)}
     events.record([events.Event(task.stream, "group", {**notice, "rewards": rewards}), *spans])
     _close_step_if_full(group.step)
-    transaction.on_commit(lambda: joins.forget(str(group.pk), attempt))
+    transaction.on_commit(lambda: joins.give_up(str(group.pk), attempt))
     transaction.on_commit(ring_planner)
     return True
 
@@ -106,15 +108,18 @@ def _close_step_if_full(step: Step) -> None:
 
 def return_group(group_id: str, attempt: int, error: str) -> bool:
     """Put a group whose attempt failed back among the waiting, and count the error."""
+    group = Group.objects.select_related("step__task").filter(pk=group_id).first()
+    if group is None:
+        return False
     error = told(error)
     with transaction.atomic():
+        lock_task(group.step.task_id)
         returned = Group.objects.filter(pk=group_id, attempt=attempt, state="dispatched").update(
             state="waiting", errors=F("errors") + 1, last_error=error[:500]
         )
         if returned:
-            group = Group.objects.select_related("step__task").get(pk=group_id)
             text = f"Step {group.step.number + 1}, group {group.index + 1} failed: {error}"
             events.record([log_event(group.step.task, "error", text)])
-            transaction.on_commit(lambda: joins.forget(group_id, attempt))
+            transaction.on_commit(lambda: joins.give_up(group_id, attempt))
             transaction.on_commit(ring_planner)
     return bool(returned)

@@ -131,21 +131,35 @@ def forget(group: str, attempt: int, pipe: Redis | None = None) -> None:
 
 
 def give_up(group: str, attempt: int) -> None:
-    """Forget an attempt that this process can no longer answer for, as soon as Redis listens.
+    """Forget an attempt that is over or that nobody can answer for, as soon as Redis listens.
 
     Without it a trajectory whose next stage call could not be sent would seem to be held, by a
-    worker that lives, for ever.
+    worker that lives, for ever. Never raises.
     """
-    threading.Thread(target=_give_up, args=(group, attempt), daemon=True).start()
+    try:
+        forget(group, attempt)
+    except RedisError:
+        with _unforgotten_lock:
+            _unforgotten.append((group, attempt))
+            if len(_unforgotten) == 1:
+                threading.Thread(target=_forget_all, name="forgetting", daemon=True).start()
 
 
-def _give_up(group: str, attempt: int) -> None:
+_unforgotten: list[tuple[str, int]] = []  # one thread works on it while it is not empty
+_unforgotten_lock = threading.Lock()
+
+
+def _forget_all() -> None:
     while True:
         try:
-            forget(group, attempt)
-            return
+            forget(*_unforgotten[0])
         except RedisError:
             time.sleep(1)
+            continue
+        with _unforgotten_lock:
+            del _unforgotten[0]
+            if not _unforgotten:
+                return
 
 
 def queue_lengths(names: Iterable[str]) -> dict[str, int]:

@@ -1,24 +1,30 @@
 """How a task's state moves: one conditional update, one event on each stream that shows it.
 
 queued → running ⇄ paused → succeeded | failed | cancelled; queued may also end at once.
+
+Lock order, or PostgreSQL would see deadlocks: whoever changes anything of a task locks the task's
+row first (`lock_task`, or an update of it), then its other rows, then heads of streams. Only the
+planner locks several tasks; it takes them all, in order of their ids, before anything else.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
-from redis.exceptions import RedisError
 
 from jobs.models import Group, Span, Step, Task
 from jobs.services import events, joins
 from jobs.services.planner_bell import ring_planner
 
-log = logging.getLogger(__name__)
+
+def lock_task(task_id: Any) -> str:
+    """Lock a task's row until the transaction ends; returns its state, "" if it is gone."""
+    found = Task.objects.select_for_update(no_key=True).filter(pk=task_id)
+    return found.values_list("state", flat=True).first() or ""
 
 
 def move_task(
@@ -59,17 +65,10 @@ def _drop_work(task_id: Any) -> None:
     live = Step.objects.filter(task_id=task_id, state__in=Step.LIVE)
     unfinished = Group.objects.filter(step__in=live, state__in=["waiting", "dispatched"])
     for group in unfinished.filter(state="dispatched"):
-        transaction.on_commit(partial(_forget, str(group.pk), group.attempt))
+        transaction.on_commit(partial(joins.give_up, str(group.pk), group.attempt))
     unfinished.update(state=Group.State.DROPPED)
     live.update(state=Step.State.DROPPED, ended_at=timezone.now())
     Span.objects.filter(task_id=task_id, ended_at=None).update(ended_at=timezone.now())
-
-
-def _forget(group: str, attempt: int) -> None:
-    try:
-        joins.forget(group, attempt)
-    except RedisError as error:  # the rows say that it is over; the engine only works in vain
-        log.warning("group %s not forgotten: %s", group, error)
 
 
 def announce(task: Task, *, log: bool = False) -> None:

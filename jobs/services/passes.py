@@ -17,10 +17,12 @@ from engine.types import Trajectory
 from jobs.models import Group, PolicyVersion, Span, Step, Task
 from jobs.services import events
 from jobs.services.failures import told
-from jobs.services.lifecycle import log_event
+from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import read_group
 from jobs.services.planner_bell import ring_planner
 from jobs.services.spans import span_events
+
+NOBODY = "nobody"  # holder of a pass that was given up: no incarnation, so its lease is over
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,13 @@ class Pass:
 
 def take_pass(step_id: int, fence: int, holder: str, worker: str) -> Pass | None:
     """Take a dispatched step; None if it was dispatched anew, taken, or its task ended."""
+    task_id = Step.objects.filter(pk=step_id).values_list("task", flat=True).first()
     with transaction.atomic():
-        taken = Step.objects.filter(
-            pk=step_id, fence=fence, state="training", holder="", task__state="running"
-        ).update(holder=holder, training_started_at=timezone.now())
+        if lock_task(task_id) != Task.State.RUNNING:
+            return None
+        taken = Step.objects.filter(pk=step_id, fence=fence, state="training", holder="").update(
+            holder=holder, training_started_at=timezone.now()
+        )
         if not taken:
             return None
         step = Step.objects.select_related("task__base_model", "task__tenant").get(pk=step_id)
@@ -54,6 +59,18 @@ def take_pass(step_id: int, fence: int, holder: str, worker: str) -> Pass | None
     return Pass(step, fence, holder, span)
 
 
+def disown(holder: str, under_way: tuple[int, int] | None) -> int:
+    """Give up every pass that the rows say `holder` has, but for the one it works on.
+
+    under_way: (step id, fence). A worker whose answer to `take_pass`, or whose word of a failure,
+    was lost with the database would otherwise seem to train for ever. Returns how many there were.
+    """
+    seeming = Step.objects.filter(state="training", holder=holder)
+    if under_way:
+        seeming = seeming.exclude(pk=under_way[0], fence=under_way[1])
+    return seeming.update(holder=NOBODY)
+
+
 def recorded_groups(step: Step) -> list[list[Trajectory]]:
     """The step's finished groups in order. Raises ArtifactError if a payload is gone."""
     return [read_group(group) for group in Group.objects.filter(step=step).select_related("step")]
@@ -65,10 +82,12 @@ def commit_version(
     """Make the trained adapter version `step.number` + 1; False if the pass lost its fence."""
     step, task = taken.step, taken.step.task
     with transaction.atomic():
+        lock_task(task.pk)
         committed = _mine(taken).update(
             state="committed", metrics=metrics, ended_at=timezone.now(), last_error=""
         )
         if not committed:
+            events.record(_end_span(taken))
             return False
         version = PolicyVersion.objects.create(
             task=task,
@@ -113,6 +132,7 @@ def fail_pass(taken: Pass, error: str) -> bool:
     """Give the step back to the head of the FIFO and count the error."""
     error = told(error)
     with transaction.atomic():
+        lock_task(taken.step.task_id)
         failed = _mine(taken).update(
             state="ready", holder="", errors=F("errors") + 1, last_error=error[:500]
         )

@@ -1,8 +1,9 @@
 """Runs the pure planner on what is, and persists what it decides.
 
-`plan_once` takes the planner's lock, reads a whole snapshot, and applies each command by a
-conditional update; stage calls leave on commit. A planner that dies in between loses at most stage
-calls, which the leases notice.
+`plan_once` takes the planner's lock and those of all tasks, reads a whole snapshot, and applies
+each command by a conditional update; stage calls leave on commit. A planner that dies in between
+loses at most stage calls, which the leases notice. Redis is never asked while locks are held: a
+queue server that hangs must not hold up pages and heartbeats.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Max, Prefetch
 from django.utils import timezone
 
@@ -36,7 +37,9 @@ from engine.manager.snapshot import (
 )
 from engine.prompt_order import batch_rows
 from jobs.models import Group, PolicyVersion, Span, Step, Task, Tenant, TokenUsage, Worker
-from jobs.services import dispatch, events, joins, storage
+from jobs.services import dispatch, events, storage
+from jobs.services.failures import told
+from jobs.services.flights import Flights, look_at_flights
 from jobs.services.lifecycle import announce, end_task, log_event, move_task
 
 log = logging.getLogger(__name__)
@@ -44,18 +47,33 @@ log = logging.getLogger(__name__)
 
 def plan_once() -> int:
     """One look and its consequences; returns the number of commands."""
+    flights = look_at_flights()
     with transaction.atomic():
         events.lock_head("planner")
-        commands = plan(take_snapshot())
+        commands = plan(take_snapshot(flights))
         for command in commands:
-            APPLY[type(command)](command)
+            _apply(command)
     return len(commands)
 
 
-def take_snapshot() -> Snapshot:
+def _apply(command: Command) -> None:
+    """Carry a command out; one that cannot be ends its task, or it would end every plan."""
+    try:
+        with transaction.atomic():
+            APPLY[type(command)](command)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        log.exception("%s could not be carried out", command)
+        end_task(command.task, Task.State.FAILED, told(error), from_states=Task.ACTIVE)
+
+
+def take_snapshot(flights: Flights) -> Snapshot:
     """Everything the planner looks at, read inside the caller's transaction."""
+    active = Task.objects.filter(state__in=Task.ACTIVE)
+    locked = active.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True)
     tasks = list(
-        Task.objects.filter(state__in=Task.ACTIVE)
+        Task.objects.filter(pk__in=list(locked))
         .select_related("base_model")
         .annotate(latest_version=Max("versions__number"))
         .prefetch_related(
@@ -63,19 +81,14 @@ def take_snapshot() -> Snapshot:
         )
         .order_by("submitted_at", "id")
     )
-    groups = _group_views([step for task in tasks for step in task.live_steps])
+    groups = _group_views([step for task in tasks for step in task.live_steps], flights)
     return Snapshot(
         now=timezone.now().timestamp(),
         tenants=tuple(_tenant_views()),
         tasks=tuple(_task_view(task, groups) for task in tasks),
         workers=tuple(_worker_view(w) for w in Worker.objects.filter(stopped_at=None)),
-        queues=joins.queue_lengths(_queue_names(tasks)),
+        queues=flights.queues,
     )
-
-
-def _queue_names(tasks: list[Task]) -> set[str]:
-    bases = {task.base_model.slug for task in tasks}
-    return {"environment", *(f"{stage}.{b}" for b in bases for stage in ("rollout", "training"))}
 
 
 def _tenant_views() -> list[TenantView]:
@@ -97,13 +110,10 @@ def _tenant_views() -> list[TenantView]:
     ]
 
 
-def _group_views(steps: list[Step]) -> dict[int, tuple[GroupView, ...]]:
+def _group_views(steps: list[Step], flights: Flights) -> dict[int, tuple[GroupView, ...]]:
     """Views of the groups of open steps, by step."""
     open_steps = [step for step in steps if step.state == Step.State.OPEN]
     groups = list(Group.objects.filter(step__in=open_steps).order_by("index"))
-    flying = [group for group in groups if group.state == Group.State.DISPATCHED]
-    places = joins.whereabouts([(str(group.pk), group.attempt) for group in flying])
-    place_of = {group.pk: place for group, place in zip(flying, places, strict=True)}
     views: dict[int, tuple[GroupView, ...]] = {}
     for group in groups:
         view = GroupView(
@@ -114,7 +124,7 @@ def _group_views(steps: list[Step]) -> dict[int, tuple[GroupView, ...]]:
             errors=group.errors,
             last_error=group.last_error,
             dispatched_at=_epoch(group.dispatched_at),
-            whereabouts=place_of.get(group.pk, ()),
+            whereabouts=flights.places.get((str(group.pk), group.attempt), ()),
         )
         views[group.step_id] = (*views.get(group.step_id, ()), view)
     return views

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.models import Group, PolicyVersion, Span, Step, StreamEvent, TokenUsage
-from jobs.services import groups
+from jobs.services import groups, joins
 from jobs.services.payloads import read_group
 from tests.jobs.trajectories import trajectory
 
@@ -90,6 +90,16 @@ def test_each_stage_leaves_a_span_on_both_streams(step: Step) -> None:
     assert (rollout.worker, environment.worker) == ("rollout-1", "environment-1")
     streams = StreamEvent.objects.filter(kind="span").values_list("stream", flat=True)
     assert sorted(streams) == ["cluster"] * 2 + [step.task.stream] * 2
+
+
+def test_a_group_that_redis_lost_in_part_is_let_go_by_who_would_finish_it(step: Step) -> None:
+    group = step.groups.first()
+    joins.open_attempt(str(group.pk), 1, 2, "worker:environment")
+    found = [trajectory(group.pk, 0)]
+    assert not groups.finish_group(str(group.pk), 1, found, "environment-1")
+    assert joins.are_live([(str(group.pk), 1)]) == [False]  # so its lease is over
+    group.refresh_from_db()
+    assert (group.state, group.errors) == ("dispatched", 0)
 
 
 def test_an_error_sends_the_group_back_to_wait(step: Step) -> None:

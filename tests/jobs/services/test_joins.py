@@ -1,9 +1,11 @@
 """A group in flight: who has what, and who sees it whole."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from redis import Redis
+from redis.exceptions import RedisError
 
 from jobs.services import joins
 from tests.jobs.trajectories import trajectory
@@ -33,6 +35,30 @@ def test_a_result_of_an_earlier_attempt_is_late() -> None:
     assert joins.join(trajectory("g", attempt=1)) == "late"
     assert joins.collect("g", 1) == []
     assert joins.are_live([("g", 1), ("g", 2)]) == [False, True]
+
+
+def test_an_attempt_given_up_while_redis_is_away_is_forgotten_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for group in ("g", "h"):
+        joins.open_attempt(group, 1, 2, "worker:a")
+    forget, away = joins.forget, threading.Event()
+    away.set()
+
+    def forget_unless_away(group: str, attempt: int) -> None:
+        if away.is_set():
+            raise RedisError("away")
+        forget(group, attempt)
+
+    monkeypatch.setattr(joins, "forget", forget_unless_away)
+    joins.give_up("g", 1)
+    joins.give_up("h", 1)
+    threads = [thread for thread in threading.enumerate() if thread.name == "forgetting"]
+    assert len(threads) == 1
+    assert joins.are_live([("g", 1), ("h", 1)]) == [True, True]
+    away.clear()
+    threads[0].join(timeout=5)
+    assert joins.are_live([("g", 1), ("h", 1)]) == [False, False]
 
 
 def test_a_dead_attempt_cannot_be_moved_back_to_life() -> None:

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from engine.manager.leases import pass_loss
+from engine.manager.snapshot import Snapshot, StepView, WorkerView
 from jobs.models import PolicyVersion, Span, Step
-from jobs.services import passes
+from jobs.services import lifecycle, passes
 
 pytestmark = pytest.mark.django_db
 
@@ -55,10 +57,8 @@ def test_a_pass_that_lost_its_fence_cannot_commit(step: Step) -> None:
 
 
 def test_a_pass_of_a_cancelled_task_cannot_commit(step: Step) -> None:
-    from jobs.services.lifecycle import end_task
-
     taken = _take(step)
-    assert end_task(step.task_id, "cancelled", "by alice", from_states=["running"])
+    assert lifecycle.end_task(step.task_id, "cancelled", "by alice", from_states=["running"])
     assert not passes.commit_version(taken, "d1", "k1", 10, {})
     assert PolicyVersion.objects.count() == 1
 
@@ -68,6 +68,43 @@ def test_a_failed_pass_gives_the_step_back_to_its_place_in_the_queue(step: Step)
     step.refresh_from_db()
     assert (step.state, step.ready_order, step.errors) == ("ready", 3, 1)
     assert step.last_error == "loss is not finite"
+
+
+def test_a_pass_that_could_not_commit_leaves_no_span_that_goes_on(step: Step) -> None:
+    taken = _take(step)
+    Step.objects.filter(pk=step.pk).update(fence=2, holder="")
+    assert not passes.commit_version(taken, "d1", "k1", 10, {})
+    assert Span.objects.get().ended_at
+
+
+def test_a_pass_of_a_task_that_was_cancelled_meanwhile_is_not_taken(step: Step) -> None:
+    assert lifecycle.end_task(step.task_id, "cancelled", "by alice", from_states=["running"])
+    assert passes.take_pass(step.pk, 1, "a", "training-1") is None
+    assert not Span.objects.exists()
+
+
+def test_what_a_worker_seems_to_train_and_does_not_is_given_up(step: Step) -> None:
+    _take(step)
+    assert passes.disown("a", (step.pk, 1)) == 0
+    assert passes.disown("another", None) == 0
+    assert passes.disown("a", None) == 1
+    step.refresh_from_db()
+    assert (step.state, step.holder) == ("training", passes.NOBODY)
+
+
+def test_a_pass_that_was_given_up_is_dispatched_again(step: Step) -> None:
+    _take(step)
+    passes.disown("a", None)
+    step.refresh_from_db()
+    view = StepView(step.number, step.state, fence=step.fence, holder=step.holder)
+    trainer = WorkerView("a", "training", "training", ("tiny",), 0.0, 1.0)
+    assert pass_loss(view, "tiny", Snapshot(now=1.0), {"a": trainer})
+
+
+def test_an_error_with_characters_that_postgresql_refuses_is_told_without_them(step: Step) -> None:
+    assert passes.fail_pass(_take(step), "bad \0 byte")
+    step.refresh_from_db()
+    assert step.last_error == "bad  byte"
 
 
 def test_versions_at_the_checkpoint_interval_and_the_last_are_kept(make_task: Any) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgpack
 import pytest
+from django.db import connection
 from django.utils import timezone
 from redis import Redis
 
 from engine.types import pack_ids
+from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, Worker
 from jobs.services import joins, planning
 from jobs.services.payloads import write_prompts
@@ -120,6 +122,52 @@ def test_a_trainer_that_fell_silent_loses_its_step(prepared: Task) -> None:
     assert (step.fence, step.holder) == (2, "")
 
 
+def test_redis_is_never_asked_while_the_planner_holds_locks(
+    prepared: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_transaction = []
+
+    def watched(command: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            in_transaction.append(connection.in_atomic_block)
+            return command(*arguments, **options)
+
+        return call
+
+    _plan()
+    monkeypatch.setattr(joins.redis, "pipeline", watched(joins.redis.pipeline))
+    monkeypatch.setattr(joins.redis, "execute_command", watched(joins.redis.execute_command))
+    Group.objects.update(dispatched_at=timezone.now() - timedelta(seconds=4))
+    joins.redis.flushall()
+    _plan()
+    assert in_transaction
+    assert not any(in_transaction)
+
+
+def test_a_command_that_cannot_be_carried_out_ends_its_own_task_and_no_other(
+    prepared: Task, make_task: Any
+) -> None:
+    broken = make_task("broken", state="running", prompts_key="gone", num_prompts=0)
+    PolicyVersion.objects.create(task=broken, number=0, digest="d0", key="k0")
+    _plan()
+    broken.refresh_from_db()
+    prepared.refresh_from_db()
+    assert broken.state == "failed"
+    assert "internal error" in broken.reason
+    assert prepared.state == "running"
+    assert Group.objects.filter(step__task=prepared, state="dispatched").count() == 2
+    assert not Step.objects.filter(task=broken).exists()
+
+
+def test_damaged_prompts_end_their_task_with_the_reason(prepared: Task) -> None:
+    artifacts.put(prepared.prompts_key, b"junk")
+    for _ in range(4):
+        _plan()
+    prepared.refresh_from_db()
+    assert prepared.state == "failed"
+    assert f"artifact {prepared.prompts_key} is damaged" in prepared.reason
+
+
 def test_a_task_with_all_its_versions_succeeds(prepared: Task) -> None:
     for number in (1, 2):
         PolicyVersion.objects.create(task=prepared, number=number, digest="d", key="k")
@@ -140,5 +188,5 @@ def test_planning_asks_the_database_a_constant_number_of_times(
     for n in range(10):
         make_task(f"more {n}", state="running")
     _plan()
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(14):
         planning.plan_once()
