@@ -65,6 +65,11 @@ class EngineThread:
         """As of the last step."""
         return self._stats
 
+    @property
+    def is_alive(self) -> bool:
+        """False once it was closed, or the engine broke beyond a reset."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Accept nothing more and stop after the present step. Returns at once."""
         self._is_closed = True

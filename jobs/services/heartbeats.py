@@ -1,7 +1,7 @@
 """Worker incarnations: who lives, what it serves, what it holds.
 
 A worker beats every 2 s from a thread of its own; the planner takes 10 s of silence, or a newer
-incarnation of the same name, for death.
+incarnation of the same name, for death. One that was only stopped for a while comes back to life.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from django.db import DatabaseError, close_old_connections, transaction
+from django.db import close_old_connections, transaction
 from django.utils import timezone
 
 from jobs.models import Worker
@@ -33,8 +33,12 @@ class Heartbeat:
         base_models: list[str],
         slots: int = 0,
         stats: Callable[[], dict[str, Any]] = dict,
+        tend: Callable[[str], None] = lambda incarnation: None,
     ) -> None:
-        """Registers the incarnation; earlier ones of the same name are over from now on."""
+        """Registers the incarnation; earlier ones of the same name are over from now on.
+
+        tend: called after each beat with the incarnation, to see that what it holds is in order.
+        """
         now = timezone.now()
         with transaction.atomic():
             Worker.objects.filter(name=name, stopped_at=None).update(stopped_at=now)
@@ -49,7 +53,7 @@ class Heartbeat:
             )
             transaction.on_commit(ring_planner)
         self.incarnation = str(self.worker.pk)
-        self._stats = stats
+        self._stats, self._tend = stats, tend
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -60,19 +64,32 @@ class Heartbeat:
         while not self._stop.wait(BEAT_S):
             try:
                 self.beat()
-            except DatabaseError as error:
-                log.warning("heartbeat missed: %s", error)
-            finally:
+                self._tend(self.incarnation)
                 close_old_connections()
+            except Exception as error:  # without this thread the worker would be dead for ever
+                log.warning("heartbeat missed: %r", error)
 
     def beat(self) -> None:
         """Say that this incarnation lives, with its figures."""
-        Worker.objects.filter(pk=self.worker.pk).update(
-            last_beat_at=timezone.now(), stats=self._stats()
+        now = timezone.now()
+        mine = Worker.objects.filter(pk=self.worker.pk)
+        if not mine.filter(stopped_at=None).update(last_beat_at=now, stats=self._stats()):
+            self._come_back()
+
+    def _come_back(self) -> None:
+        """This process was stopped for so long that its row was closed or thrown away."""
+        successors = Worker.objects.filter(
+            name=self.worker.name, started_at__gt=self.worker.started_at
         )
+        if not successors.exists():
+            log.warning("%s was taken for dead and lives on", self.worker)
+            self.worker.last_beat_at, self.worker.stopped_at = timezone.now(), None
+            self.worker.save()
 
     def stop(self) -> None:
         """Leave in good order."""
         self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2)
         Worker.objects.filter(pk=self.worker.pk).update(stopped_at=timezone.now())
         ring_planner()

@@ -37,18 +37,32 @@ def name() -> str:
 def _load(**_: Any) -> None:
     """Load what the kind needs, then say that this incarnation lives."""
     global _heartbeat
-    from jobs.workers import rollout, training
-
     if not KIND:
         return
-    slots, stats = 0, dict
-    if KIND == "rollout":
-        slots, stats = rollout.load()
-    elif KIND == "training":
-        stats = training.load()
-    _heartbeat = Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS, slots, stats)
+    try:
+        _heartbeat = _live()
+    except Exception as error:
+        # Celery would log it and go on, with a worker that takes messages and can do nothing.
+        log.exception("%s cannot work", name())
+        raise SystemExit(1) from error
     _heartbeat.start()
     log.info("%s lives as %s", name(), _heartbeat.incarnation)
+
+
+def _live() -> Heartbeat:
+    """Load the models, then register. Raises: whatever stands against it."""
+    from jobs.workers import rollout, training
+
+    if KIND == "rollout":
+        slots, stats = rollout.load()
+        return _registered(slots, stats, rollout.tend)
+    if KIND == "training":
+        return _registered(0, training.load(), training.tend)
+    return _registered()
+
+
+def _registered(*work: Any) -> Heartbeat:
+    return Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS, *work)
 
 
 @signals.worker_shutting_down.connect

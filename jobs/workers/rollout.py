@@ -8,7 +8,9 @@ Nothing here waits for a sequence. At SIGTERM what the engine still holds goes b
 from __future__ import annotations
 
 import logging
+import os
 import queue
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -46,7 +48,11 @@ log = logging.getLogger(__name__)
 @app.task(name="rollout.generate")
 def generate(message: dict[str, Any]) -> None:
     """Take a group (or what is left of one) into the engine."""
-    host().take(message)
+    try:
+        host().take(message)
+    except Exception:  # it must not seem to be here for ever
+        joins.give_up(message["group"], message["attempt"])
+        raise
 
 
 @dataclass
@@ -68,8 +74,18 @@ class RolloutHost:
         self._outbox: queue.Queue[list[Generation]] = queue.Queue()
         self._leaving = threading.Event()
         self.engine = engine_thread(self._outbox.put)
-        for work in (self._send_finished, self._drop_stale):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+        self._threads = [
+            threading.Thread(target=work, name=work.__name__, daemon=True)
+            for work in (self._send_finished, self._drop_stale)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its threads live, or it is leaving."""
+        threads_live = all(thread.is_alive() for thread in self._threads)
+        return self._leaving.is_set() or (threads_live and self.engine.is_alive)
 
     def take(self, message: dict[str, Any]) -> None:
         """Hand a message's trajectories to the engine; waits while it is full."""
@@ -86,7 +102,13 @@ class RolloutHost:
             if key in self._held:  # the same message twice
                 return
             self._held[key] = _Held(message, set(message["indexes"]))
-        if not self.engine.submit(requests):
+        try:
+            is_taken = self.engine.submit(requests)
+        except Exception:
+            with self._lock:
+                self._held.pop(key, None)
+            raise
+        if not is_taken:
             self._give_back(key)
 
     def _request(self, message: dict[str, Any], index: int) -> GenerationRequest:
@@ -112,13 +134,17 @@ class RolloutHost:
         """The sender thread: publishes whatever the engine completes, in order."""
         while True:
             for generation in self._outbox.get():
-                try:
-                    self._finish(generation)
-                except Exception:  # one sequence's fault must not end the thread
-                    log.exception("%s not sent on", generation.id)
-                    joins.give_up(*_attempt(generation.id))
+                self._try_to_finish(generation)
             self._outbox.task_done()
+
+    def _try_to_finish(self, generation: Generation) -> None:
+        """One sequence's fault must not end the thread."""
+        try:
+            self._finish(generation)
             close_old_connections()
+        except Exception:
+            log.exception("%s not sent on", generation.id)
+            joins.give_up(*_attempt(generation.id))
 
     def _finish(self, generation: Generation) -> None:
         key, index = _attempt(generation.id), _index(generation.id)
@@ -146,13 +172,12 @@ class RolloutHost:
             try:
                 live = joins.are_live(keys)
             except RedisError:
-                continue
-            for key, is_live in zip(keys, live, strict=True):
-                if not is_live:
-                    with self._lock:
-                        held = self._held.pop(key, None)
-                    if held:
-                        self._cancel(key, held)
+                continue  # asked again in a moment
+            for key in (key for key, is_live in zip(keys, live, strict=True) if not is_live):
+                with self._lock:
+                    held = self._held.pop(key, None)
+                if held:
+                    self._cancel(key, held)
 
     def stop_taking(self) -> None:
         """Let go of whatever waits for the engine. Only sets events."""
@@ -269,6 +294,13 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
     _host = RolloutHost(lambda on_done: EngineThread(engine, on_done), stop_ids)
     thread = _host.engine
     return settings.ROLLOUT_SLOTS, lambda: asdict(thread.stats())
+
+
+def tend(incarnation: str) -> None:
+    """Leave if a thread has ended: the next process does what this one no longer can."""
+    if not host().is_whole:
+        log.error("a thread of %s has ended; leaving", incarnation)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def stop_taking() -> None:

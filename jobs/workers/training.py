@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,25 @@ from marlaas_site.celery import app
 log = logging.getLogger(__name__)
 
 _trainers: dict[str, Any] = {}  # by base model; loaded when first needed
+_under_way: tuple[int, int] | None = None  # (step id, fence) of the pass of this worker
+_hand = threading.Lock()  # while a pass is taken
 _num_passes = {"committed": 0, "failed": 0, "outdated": 0}
 
 
 @app.task(name="training.train")
 def train(message: dict[str, Any]) -> None:
     """Train one ready step under the fence it was dispatched with."""
-    taken = passes.take_pass(
-        message["step"], message["fence"], hosting.incarnation(), hosting.name()
-    )
+    global _under_way
+    try:
+        with _hand:
+            _under_way = (message["step"], message["fence"])
+            taken = passes.take_pass(*_under_way, hosting.incarnation(), hosting.name())
+        _run(taken)
+    finally:
+        _under_way = None
+
+
+def _run(taken: passes.Pass | None) -> None:
     if taken is None:
         _num_passes["outdated"] += 1
         return
@@ -45,6 +56,14 @@ def train(message: dict[str, Any]) -> None:
         passes.fail_pass(taken, told(error))
         outcome = "failed"
     _num_passes[outcome] += 1
+
+
+def tend(incarnation: str) -> None:
+    """Give up what this worker seems to train and does not."""
+    with _hand:
+        num_lost = passes.disown(incarnation, _under_way)
+    if num_lost:
+        log.warning("%d passes given up that were said to be here", num_lost)
 
 
 def _train(taken: passes.Pass) -> bool:
@@ -91,5 +110,8 @@ def load() -> Callable[[], dict[str, Any]]:
     shutil.rmtree(_scratch(), ignore_errors=True)
     _scratch().mkdir(parents=True)
     for row in BaseModel.objects.filter(slug__in=settings.WORKER_BASE_MODELS):
-        trainer(row)
+        try:
+            trainer(row)
+        except Exception:  # tried again when it is needed; the others' tasks must not wait for it
+            log.exception("%s cannot be loaded", row)
     return lambda: dict(_num_passes)
