@@ -17,6 +17,13 @@ POPPED_LIMIT_S = 5.0  # said to be in a queue that is empty: taken by nobody we 
 QUEUE_LIMIT_S = 600.0  # in a queue that never empties; longer than any queue of 1.5 x slots takes
 
 
+def _elapsed_s(snapshot: Snapshot, since: float) -> float:
+    """How long ago that was. A moment in the future is one before a clock was set back: by as much
+    long ago, for what waits must not wait until the clock has caught up.
+    """
+    return abs(snapshot.now - since)
+
+
 def live_workers(snapshot: Snapshot) -> dict[str, WorkerView]:
     """Incarnations that beat lately and were not followed by a newer one of the same name."""
     newest: dict[str, float] = {}
@@ -25,7 +32,7 @@ def live_workers(snapshot: Snapshot) -> dict[str, WorkerView]:
     return {
         worker.incarnation: worker
         for worker in snapshot.workers
-        if snapshot.now - worker.last_beat_at <= BEAT_LIMIT_S
+        if _elapsed_s(snapshot, worker.last_beat_at) <= BEAT_LIMIT_S
         and worker.started_at == newest[worker.name]
     }
 
@@ -36,7 +43,7 @@ def group_loss(group: GroupView, snapshot: Snapshot, live: dict[str, WorkerView]
     One lost trajectory loses the group: its attempt can never be whole again.
     """
     if not group.whereabouts:
-        if snapshot.now - group.dispatched_at > UNSEEN_LIMIT_S:
+        if _elapsed_s(snapshot, group.dispatched_at) > UNSEEN_LIMIT_S:
             return "the queue server knows nothing of it"
         return ""
     losses = (_place_loss(where, snapshot, live) for where in group.whereabouts)
@@ -49,7 +56,7 @@ def pass_loss(
     """Why a training pass is lost, or "" while its lease holds. For steps in state training."""
     if step.holder:
         return "" if step.holder in live else "its training worker stopped"
-    waited_s = snapshot.now - step.dispatched_at
+    waited_s = _elapsed_s(snapshot, step.dispatched_at)
     if waited_s > POPPED_LIMIT_S and not snapshot.queues.get(f"training.{base_model}", 0):
         return "it left the training queue and no worker has it"
     return ""
@@ -59,7 +66,7 @@ def _place_loss(where: Whereabouts, snapshot: Snapshot, live: dict[str, WorkerVi
     kind, _, name = where.place.partition(":")
     if kind == "worker":
         return "" if name in live else "the worker that held it stopped"
-    waited_s = snapshot.now - where.since
+    waited_s = _elapsed_s(snapshot, where.since)
     if waited_s > QUEUE_LIMIT_S:
         return f"it sat in the queue {name} for more than {QUEUE_LIMIT_S:.0f} s"
     if waited_s > POPPED_LIMIT_S and not snapshot.queues.get(name, 0):

@@ -115,7 +115,7 @@ def _preparations(world: World, over: set[str]) -> list[Prepare]:
         and task.version < 0
         and (
             task.prepare_sent_at == 0
-            or world.snapshot.now - task.prepare_sent_at >= PREPARE_RETRY_S
+            or abs(world.snapshot.now - task.prepare_sent_at) >= PREPARE_RETRY_S
         )
     ]
 

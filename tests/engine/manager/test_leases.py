@@ -90,3 +90,12 @@ def test_a_pass_that_nobody_took_is_lost_when_its_queue_is_empty() -> None:
     )
     assert pass_loss_of({"training.smollm2": 1}, dispatched_at=NOW - 9_000) == ""
     assert pass_loss_of({"training.other": 1}, dispatched_at=NOW - 5.1) != ""
+
+
+def test_what_was_sent_before_a_clock_was_set_back_need_not_wait_for_the_clock() -> None:
+    hour_ahead = NOW + 3600
+    assert loss_of(dispatched_at=hour_ahead) == "the queue server knows nothing of it"
+    name = "rollout.smollm2"
+    assert loss_of(Whereabouts(f"queue:{name}", hour_ahead, 4)) != ""
+    view = snapshot(workers=(worker("r#1", "rollout", last_beat_at=hour_ahead),))
+    assert live_workers(view) == {}
