@@ -23,7 +23,8 @@ from jobs.services.tenants import require_writer
 
 MAX_ROWS = 500_000
 MAX_DATASETS = 1_000  # of a tenant
-MAX_LISTED = 100  # bad lines told one by one; all are counted
+MAX_LISTED = 100  # bad lines told one by one
+MAX_COUNTED = 10_000  # bad lines after which the rest is not looked at
 MAX_NAME_CHARACTERS = 100
 SPOOL_BYTES = 2**20  # of checked rows held in memory before they go to a temporary file
 
@@ -116,6 +117,8 @@ class _Importer:
                 self._take(line.number, line.value)
             except ValueError as error:
                 self._refuse(line.number, str(error))
+                if self.num_bad_lines == MAX_COUNTED:
+                    break
         if self.num_bad_lines:
             raise DatasetError(self._summary(), self.bad_lines, self.num_bad_lines)
         if not self.num_rows:
@@ -150,4 +153,7 @@ class _Importer:
         number, message = self.bad_lines[0]
         if self.num_bad_lines == 1:
             return f"Line {number}: {message}"
-        return f"{self.num_bad_lines:,} lines are wrong; the first is line {number}: {message}"
+        more = " or more" if self.num_bad_lines == MAX_COUNTED else ""
+        return (
+            f"{self.num_bad_lines:,}{more} lines are wrong; the first is line {number}: {message}"
+        )

@@ -16,6 +16,7 @@ from engine.parameters import shown
 from jobs import strict_json
 
 MAX_LINE_BYTES = 2**20
+MAX_LINES = 1_000_000
 _BOM = b"\xef\xbb\xbf"
 _OTHER_FORMATS = (
     (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
@@ -57,6 +58,8 @@ def _raw_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes, bool]]:
     number = 0
     while raw := file.readline(MAX_LINE_BYTES + 1):
         number += 1
+        if number > MAX_LINES:
+            raise whole_file(f"More than {MAX_LINES:,} lines, blank ones included.")
         is_whole = len(raw) <= MAX_LINE_BYTES
         yield number, raw, is_whole
         while not is_whole and raw and not raw.endswith(b"\n"):

@@ -15,7 +15,7 @@ from django.core.exceptions import PermissionDenied
 from engine.errors import ArtifactError, DatasetError, SpecError
 from jobs import artifacts
 from jobs.models import Dataset, Member
-from jobs.services import datasets
+from jobs.services import datasets, json_lines
 from jobs.services.datasets import import_dataset, preview, read_rows
 from jobs.services.json_lines import MAX_LINE_BYTES
 
@@ -322,3 +322,19 @@ def test_tricky_files_get_the_outcome_that_is_stated(acme: Any, alice: Any) -> N
             assert bad, f"{path.name} was refused: {error}"
         else:
             assert (bad, dataset.num_rows) == ([], wanted["rows"]), path.name
+
+
+def test_a_flood_of_bad_lines_is_not_read_to_its_end(
+    upload: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MAX_COUNTED", 5)
+    with pytest.raises(DatasetError, match=r"^5 or more lines are wrong") as caught:
+        upload("bad\n" * 5 + GOOD + "bad\n")
+    assert caught.value.num_bad_lines == 5
+
+
+def test_lines_are_counted_blank_or_not(upload: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "MAX_LINES", 5)
+    assert upload(GOOD + "\n" * 4).num_rows == 1
+    with pytest.raises(DatasetError, match="More than 5 lines, blank ones included"):
+        upload(GOOD + "\n" * 5, name="others")
