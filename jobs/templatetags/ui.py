@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
+from django.conf import settings
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -115,7 +116,7 @@ def moment(at: datetime | None) -> SafeString:
         return SafeString("–")
     ago = duration(max(timedelta(0), timezone.now() - at))
     return format_html(
-        '<time datetime="{}" title="{} UTC">{} ago</time>',
+        '<time datetime="{}" title="{} UTC" data-ago>{} ago</time>',
         at.isoformat(),
         at.strftime("%Y-%m-%d %H:%M:%S"),
         ago,
@@ -155,6 +156,12 @@ def may_pause(task: Task) -> bool:
 @register.filter
 def may_resume(task: Task) -> bool:
     return task.state == Task.State.PAUSED
+
+
+@register.simple_tag
+def sends_mail() -> bool:
+    """Whether e-mail leaves this machine; by default it is only written to the log."""
+    return "console" not in settings.EMAIL_BACKEND
 
 
 @register.simple_tag

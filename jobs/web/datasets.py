@@ -43,7 +43,7 @@ def _upload(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         return _page(request, tenant, errors=error.fields, status=422)
     except DatasetError as error:
         return _page(request, tenant, errors={"file": [str(error)]}, bad=error, status=422)
-    messages.success(request, f"{dataset.name} is stored: {dataset.num_rows} rows.")
+    messages.success(request, f"{dataset.name} is stored. Number of rows: {dataset.num_rows}.")
     return redirect("dataset", dataset_id=dataset.pk)
 
 

@@ -55,6 +55,15 @@ class QuotaForm(forms.ModelForm):
     class Meta:
         model = Tenant
         fields = QUOTAS
+        labels = {
+            "weight": "Weight",
+            "max_concurrent_tasks": "Tasks at once",
+            "tokens_per_day": "Tokens a day",
+            "max_lora_rank": "Largest adapter rank",
+            "max_step_tokens": "Tokens of a step",
+            "max_stored_mib": "Stored MiB",
+            "is_suspended": "Suspended",
+        }
 
 
 def _require_staff(request: HttpRequest) -> None:

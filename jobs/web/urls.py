@@ -25,6 +25,7 @@ urlpatterns = [
     path("account/theme/", people.set_theme, name="set-theme"),
     path("account/tokens/", people.create_token, name="create-token"),
     path("account/tokens/<uuid:token_id>/revoke/", people.revoke_token, name="revoke-token"),
+    path("ops/", RedirectView.as_view(pattern_name="operator-tenants")),
     path("ops/tenants/", tenants.operator_tenants, name="operator-tenants"),
     path("ops/tenants/<slug:slug>/", tenants.operator_tenant, name="operator-tenant"),
 ]

@@ -173,6 +173,38 @@ def test_who_is_in_no_tenant_is_told_what_to_do(browser_of: Any, db: None) -> No
     assert browser.get("/tasks/new/").status_code == 404
 
 
+def test_an_operator_in_no_tenant_is_shown_the_way_to_all_tenants(
+    browser_of: Any, db: None
+) -> None:
+    operator = User.objects.create_user("op", "op@example.com", "x", is_staff=True)
+    browser = browser_of(operator)
+    text = browser.get("/tasks/").content.decode()
+    assert "Ask an administrator" not in text
+    assert 'href="/ops/tenants/"' in text
+    assert browser.get("/ops/").headers["Location"] == "/ops/tenants/"
+
+
+def test_a_fault_of_a_whole_file_has_no_line_number(browser_of: Any, alice: Any) -> None:
+    upload = {"name": "array", "file": _upload(['[{"prompt": "a", "answer": "b"}]'])}
+    text = browser_of(alice).post("/datasets/", upload).content.decode()
+    assert "whole file</th><td" in text
+    assert ">0</th>" not in text
+
+
+def test_the_upload_form_shows_how_a_row_looks(browser_of: Any, alice: Any) -> None:
+    text = browser_of(alice).get("/datasets/").content.decode()
+    assert '{"prompt": "What is 2 + 2?", "answer": "4"}' in text
+
+
+def test_sign_in_offers_a_new_password_by_e_mail_only_where_mail_is_sent(
+    client: Client, redis: Any, settings: Any
+) -> None:
+    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+    assert "/accounts/password/reset/" not in client.get("/accounts/login/").content.decode()
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    assert "/accounts/password/reset/" in client.get("/accounts/login/").content.decode()
+
+
 def test_only_operators_see_and_change_quotas(browser_of: Any, alice: Any, acme: Any) -> None:
     browser = browser_of(alice)
     values = {
