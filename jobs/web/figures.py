@@ -10,15 +10,6 @@ from django.utils import timezone
 from jobs.live.series import is_number
 from jobs.models import Step, Task
 
-STAGE_WORDS = {
-    "queued": "waiting in the queue",
-    "preparing": "preparing",
-    "rollout": "generating",
-    "environment": "in its environment",
-    "ready": "waiting for the trainer",
-    "training": "training",
-}
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -78,12 +69,10 @@ def progress_of(tasks: list[Task]) -> dict[Any, Progress]:
 
 
 def headline(task: Task, progress: Progress) -> str:
-    """Running, 11 of 40 steps done, training for 4 s."""
+    """11 of 40 steps done, about 6 min left. What it does just now is the task's reason."""
     parts = [f"{progress.done} of {progress.total} steps done"]
     if task.state == Task.State.QUEUED and task.queue_position:
         parts.append(f"place {task.queue_position} in the queue")
-    elif task.state == Task.State.RUNNING:
-        parts.append(STAGE_WORDS.get(task.phase, task.phase))
     if task.is_over and task.started_at and task.ended_at:
         parts.append(f"took {_minutes((task.ended_at - task.started_at).total_seconds())}")
     elif task.state == Task.State.RUNNING and (left := _seconds_left(task, progress)):

@@ -21,7 +21,7 @@ from jobs.services import tasks as services
 from jobs.services.events import position
 from jobs.services.tenants import WRITERS
 
-from .figures import STAGE_WORDS, headline, progress_of
+from .figures import headline, progress_of
 from .frame import current_tenant
 from .trajectories import sampled_groups
 
@@ -87,7 +87,6 @@ def task_detail(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
         "tokens": Group.objects.filter(step__task=task).aggregate(n=Sum("num_tokens"))["n"] or 0,
         "may_write": may_write(request.user, task.tenant),
         "metrics": SMALL_CHARTS,
-        "stage_words": STAGE_WORDS,
     }
     return render(request, "tasks/detail.html", context)
 

@@ -5,6 +5,13 @@ import { colour, onThemeChange, plain } from "./format.js";
 const EMA_WEIGHT = 0.3; // of the newest step in the smoothed line
 const FONT = "12px system-ui, sans-serif";
 
+// What the y axis spans. All points at one height lie in the middle; all at 0 on the floor.
+function heights(u, low, high) {
+  if (low === null) return [0, 1];
+  if (low === high) return low === 0 ? [0, 1] : [low - Math.abs(low) / 2, low + Math.abs(low) / 2];
+  return window.uPlot.rangeNum(low, high, 0.1, true);
+}
+
 class RlChart extends HTMLElement {
   connectedCallback() {
     this.metric = this.dataset.metric;
@@ -98,7 +105,7 @@ class RlChart extends HTMLElement {
       ...this.#size(), legend: { show: false },
       padding: [8, 12, 0, 0],
       cursor: { sync: { key: "task-page" }, drag: { x: true, y: false, uni: 10 }, points: { size: 7 } },
-      scales: { x: { time: false, range: (u, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) } },
+      scales: { x: { time: false, range: (u, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) }, y: { range: heights } },
       axes: [
         { ...axis(28, (u, ticks) => ticks.map((v) => (Number.isInteger(v) ? plain(v) : ""))), incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
         axis(52, (u, ticks) => ticks.map(plain)),

@@ -22,9 +22,17 @@ export function duration(ms) {
   const seconds = ms / 1000;
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
   const whole = Math.round(seconds);
+  if (whole >= 86400) return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
   if (whole >= 3600) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
   if (whole >= 60) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   return `${whole} s`;
+}
+
+// An estimated stretch of time, without false precision.
+export function roughly(ms) {
+  const seconds = ms / 1000;
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
 // A colour token resolved for the theme in force; canvases cannot read light-dark().

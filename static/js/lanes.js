@@ -339,7 +339,7 @@ class RlLanes extends HTMLElement {
       most = Math.max(most, busy);
       before = time;
     }
-    this.#texts(g, base - 7, "lanes busy at once", `max ${most}`, false);
+    this.#texts(g, base - 7, "lanes busy at once", `at most ${most}`, false);
   }
 
   #texts(g, y, left, right, isBold) {

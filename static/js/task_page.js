@@ -2,18 +2,17 @@
 
 import "./chart.js";
 import "./lanes.js";
-import { count, score, signed, status } from "./format.js";
+import { count, roughly, score, signed, status } from "./format.js";
 import { LiveClient } from "./live.js";
 
 const MAX_LOG_LINES = 200;
 const OVER = ["succeeded", "failed", "cancelled"];
 const page = document.querySelector("[data-task-page]");
-const words = JSON.parse(document.getElementById("stage-words").textContent);
 const part = (name) => page.querySelector(`[data-live="${name}"]`);
 const charts = [...page.querySelectorAll("rl-chart")];
 const lanes = page.querySelector("rl-lanes");
 const rewards = new Map(); // step from 1: mean reward
-let [state, maxSteps, done] = [null, 0, 0];
+let [state, maxSteps, done, flatShare] = [null, 0, 0, 0]; // flatShare: of the newest step's groups
 
 async function takeSnapshot() {
   const answer = await fetch(page.dataset.snapshot, { headers: { Accept: "application/json" } });
@@ -24,6 +23,7 @@ async function takeSnapshot() {
   rewards.clear();
   x.forEach((step, place) => setReward(step, metrics.reward?.last[place]));
   done = x.length ? x[x.length - 1] + 1 : 0;
+  flatShare = metrics.frac_reward_zero_std?.last[x.length - 1] ?? 0;
   for (const chart of charts) chart.setCurves(found.series);
   lanes.setSpans(found.spans, found.server_time, state.ended_at ? Date.parse(state.ended_at) : null);
   page.querySelector('[data-live="log"]').replaceChildren(...found.log.map(logLine));
@@ -44,11 +44,15 @@ const applies = {
   metric: ({ step, metrics }) => {
     setReward(step, metrics.reward);
     done = Math.max(done, step + 1);
+    flatShare = metrics.frac_reward_zero_std ?? 0;
     for (const chart of charts) chart.push(step, metrics);
   },
   span: (data) => lanes.add(page.dataset.task, data),
   version: (data) => addVersion(data),
-  group: () => (part("new-groups").hidden = false),
+  group: () => {
+    part("new-groups").hidden = false;
+    set("no-groups", "There are some now.");
+  },
   log: (data) => {
     const list = part("log");
     const isAtEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 20;
@@ -79,6 +83,7 @@ function showAll() {
   set("best-step", best ? `at step ${count(best[0])}` : "");
   set("done", count(done));
   part("meter").value = done;
+  part("flat").hidden = flatShare < 1;
   if (best) set("sentence", `From ${score(first)} to ${score(last)} over ${count(done)} steps, best ${score(best[1])} at step ${count(best[0])}.`);
   for (const chart of charts) chart.closest("[data-chart-card]")?.toggleAttribute("hidden", done > 0 && chart.isEmpty);
   showState();
@@ -89,7 +94,10 @@ function showState() {
   set("reason", state.reason);
   const parts = [`${count(done)} of ${count(maxSteps)} steps done`];
   if (state.state === "queued" && state.queue_position) parts.push(`place ${state.queue_position} in the queue`);
-  if (state.state === "running") parts.push(words[state.phase] ?? state.phase);
+  if (state.state === "running" && done && state.started_at) {
+    const elapsed = Date.now() - Date.parse(state.started_at);
+    parts.push(`about ${roughly((elapsed / done) * (maxSteps - done))} left`);
+  }
   set("headline", parts.join(", "));
   for (const action of page.querySelectorAll("[data-when]")) action.hidden = !action.dataset.when.split(" ").includes(state.state);
 }

@@ -1,4 +1,9 @@
-// Small things of every page: dialogs instead of confirm pages, focus on what is wrong, leave guard.
+// Small things of every page: dialogs instead of confirm pages, focus on what is wrong, leave guard,
+// times that stay true.
+
+import { duration } from "./format.js";
+
+const TIMES_INTERVAL_MS = 5_000;
 
 for (const opener of document.querySelectorAll("[data-dialog]")) {
   opener.addEventListener("click", (event) => {
@@ -24,3 +29,9 @@ document.addEventListener("submit", (event) => {
 addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-is-sent]")) delete form.dataset.isSent;
 });
+
+setInterval(() => {
+  for (const time of document.querySelectorAll("time[data-ago]")) {
+    time.textContent = `${duration(Math.max(0, Date.now() - Date.parse(time.dateTime)))} ago`;
+  }
+}, TIMES_INTERVAL_MS);
