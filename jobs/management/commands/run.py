@@ -51,9 +51,10 @@ class Command(BaseCommand):
         try:
             self.run_until_interrupted(keeper, options)
         except KeyboardInterrupt:
-            self.display.say("Stopping …")
+            self.display.say("Stopping, within half a minute (Ctrl-C again: at once) …")
         finally:
             self.end(keeper)
+        self.display.say("Stopped. The next run goes on from here.")
 
     def run_until_interrupted(self, keeper: Keeper, options: dict[str, Any]) -> None:
         began = time.monotonic()
