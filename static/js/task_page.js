@@ -98,6 +98,7 @@ function showState() {
     const elapsed = Date.now() - Date.parse(state.started_at);
     parts.push(`about ${roughly((elapsed / done) * (maxSteps - done))} left`);
   }
+  if (state.started_at && state.ended_at) parts.push(`took ${roughly(Date.parse(state.ended_at) - Date.parse(state.started_at))}`);
   set("headline", parts.join(", "));
   for (const action of page.querySelectorAll("[data-when]")) action.hidden = !action.dataset.when.split(" ").includes(state.state);
 }
