@@ -55,7 +55,7 @@ def _is_of(trajectory: Trajectory, version: PolicyVersion) -> bool:
 
 def count_late(group_id: str) -> bool:
     """Count a result of an attempt that is no longer wanted; always False."""
-    Step.objects.filter(groups=group_id).update(num_late=F("num_late") + 1)
+    Step.objects.filter(groups__pk=group_id).update(num_late=F("num_late") + 1)
     return False
 
 

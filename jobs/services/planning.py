@@ -235,7 +235,7 @@ def _dispatch_group(command: DispatchGroup) -> None:
 
 def _dispatch_training(command: DispatchTraining) -> None:
     step = Step.objects.select_related("task__base_model").get(
-        task=command.task, number=command.step
+        task__pk=command.task, number=command.step
     )
     sent = Step.objects.filter(
         pk=step.pk, fence=command.fence - 1, state__in=["ready", "training"]
