@@ -13,6 +13,7 @@ from typing import Any
 
 from celery import signals
 from django.conf import settings
+from django.db import connections
 
 from jobs.services.heartbeats import Heartbeat
 
@@ -46,6 +47,9 @@ def _load(**_: Any) -> None:
         log.exception("%s cannot work", name())
         raise SystemExit(1) from error
     _heartbeat.start()
+    # Celery's Django fixup closes the bare file descriptor of a connection that is open when a solo
+    # pool starts: PostgreSQL's pool would go on with whatever gets that number next, and hang.
+    connections.close_all()
     log.info("%s lives as %s", name(), _heartbeat.incarnation)
 
 

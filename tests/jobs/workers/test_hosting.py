@@ -2,6 +2,7 @@
 
 import pytest
 from celery import signals
+from django.db import connections
 
 from jobs.models import Worker
 from jobs.workers import hosting, rollout
@@ -20,6 +21,17 @@ def test_a_worker_whose_model_is_gone_ends_and_is_not_registered(
     with pytest.raises(SystemExit):
         signals.worker_init.send(sender=None)
     assert not Worker.objects.exists()
+
+
+def test_a_worker_leaves_no_connection_open_when_its_pool_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Celery's Django fixup would close its bare file descriptor."""
+    monkeypatch.setattr(hosting, "KIND", "planning")
+    monkeypatch.setattr(hosting, "_heartbeat", None)
+    signals.worker_init.send(sender=None)
+    assert [connection.connection for connection in connections.all()] == [None]
+    signals.worker_shutdown.send(sender=None)
 
 
 def test_a_worker_lives_once_it_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
