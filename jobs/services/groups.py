@@ -40,7 +40,11 @@ def finish_group(group_id: str, attempt: int, trajectories: list[Trajectory], wo
     group.key = write_group(group, trajectories)
     group.num_bytes = artifacts.size(group.key)
     with transaction.atomic():
-        return _commit_group(group, attempt, trajectories, worker) or count_late(group_id)
+        is_finished = _commit_group(group, attempt, trajectories, worker)
+    if not is_finished:
+        artifacts.delete(group.key)  # no row will name it: a key holds the attempt's own digest
+        count_late(group_id)
+    return is_finished
 
 
 def _live_group(group_id: str, attempt: int) -> Group | None:

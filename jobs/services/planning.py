@@ -42,6 +42,7 @@ from jobs.services.failures import told
 from jobs.services.flights import Flights, look_at_flights
 from jobs.services.lifecycle import announce, end_task, log_event, move_task
 
+MAX_COMMANDS = 100  # of one plan, about a second of the database's one writer; the next goes on
 log = logging.getLogger(__name__)
 
 
@@ -50,7 +51,7 @@ def plan_once() -> int:
     flights = look_at_flights()
     with transaction.atomic():
         events.lock_head("planner")
-        commands = plan(take_snapshot(flights))
+        commands = plan(take_snapshot(flights))[:MAX_COMMANDS]
         for command in commands:
             _apply(command)
     return len(commands)

@@ -39,6 +39,14 @@ def test_a_cursor_older_than_what_is_kept_asks_for_a_new_snapshot() -> None:
     assert not events.events_since("task:a", epoch, 1).reset
 
 
+def test_a_cursor_before_a_gap_in_what_is_kept_asks_for_a_new_snapshot() -> None:
+    _write("task:a", "one", "two", "three", "four")
+    epoch, _ = events.position("task:a")
+    events.StreamEvent.objects.filter(seq=3).delete()
+    assert events.events_since("task:a", epoch, 1).reset == "too_old"
+    assert [e.seq for e in events.events_since("task:a", epoch, 3).events] == [4]
+
+
 def test_an_event_of_a_change_that_rolls_back_leaves_no_gap() -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
         events.record([Event("task:a", "log", {})])

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from engine.errors import ArtifactError
+from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Span, Step, StreamEvent, TokenUsage
 from jobs.services import groups, joins
-from jobs.services.payloads import read_group
+from jobs.services.lifecycle import end_task
+from jobs.services.payloads import read_group, write_group
 from tests.jobs.trajectories import trajectory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis")]
@@ -55,6 +58,24 @@ def test_a_late_attempt_is_dropped_and_counted(step: Step) -> None:
     step.refresh_from_db()
     group.refresh_from_db()
     assert (step.num_late, group.state) == (1, "dispatched")
+
+
+def test_a_payload_that_lost_to_an_end_of_its_task_is_not_left_behind(
+    step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    def write(group: Group, found: list[Any]) -> str:
+        written.append(write_group(group, found))
+        end_task(step.task_id, "cancelled", "by alice", from_states=["running"])
+        return written[-1]
+
+    monkeypatch.setattr(groups, "write_group", write)
+    assert not _finish(step.groups.first())
+    with pytest.raises(ArtifactError):
+        artifacts.read(written[0])
+    step.refresh_from_db()
+    assert step.num_late == 1
 
 
 @pytest.mark.parametrize("wrong", [{"digest": "d1"}, {"version": 1}])

@@ -168,6 +168,21 @@ def test_damaged_prompts_end_their_task_with_the_reason(prepared: Task) -> None:
     assert f"artifact {prepared.prompts_key} is damaged" in prepared.reason
 
 
+def test_a_flood_of_tasks_is_planned_in_bounded_pieces(
+    make_task: Any, workers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "MAX_COMMANDS", 3)
+    tasks = [make_task(f"sums {n}") for n in range(8)]
+    counts = []
+    while count := planning.plan_once():
+        counts.append(count)
+    assert max(counts) == 3
+    for task in tasks:
+        task.refresh_from_db()
+    assert [task.state for task in tasks[:3]] == ["running", "running", "queued"]
+    assert all(task.reason for task in tasks)
+
+
 def test_a_task_with_all_its_versions_succeeds(prepared: Task) -> None:
     for number in (1, 2):
         PolicyVersion.objects.create(task=prepared, number=number, digest="d", key="k")
