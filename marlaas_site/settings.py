@@ -124,6 +124,7 @@ def _database() -> dict[str, Any]:
     config = env.db_url("DATABASE_URL")
     config["OPTIONS"] = {"pool": {"min_size": 1, "max_size": 8}}
     config["CONN_MAX_AGE"] = 0
+    config["CONN_HEALTH_CHECKS"] = True  # or the pool hands out what a restart of the server broke
     return config
 
 

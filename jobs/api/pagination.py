@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db import DataError
 from django.db.models import QuerySet
 from rest_framework.exceptions import NotFound, ParseError
 from rest_framework.pagination import CursorPagination
@@ -42,5 +43,5 @@ class Page(CursorPagination):
             raise ParseError(f"page_size must be a whole number from 1 to {self.max_page_size}.")
         try:
             return super().paginate_queryset(queryset, request, view)
-        except (NotFound, ValidationError, ValueError, TypeError, OverflowError):
+        except (NotFound, ValidationError, DataError, ValueError, TypeError, OverflowError):
             raise ParseError("cursor must be taken from the `next` of a page.") from None

@@ -16,7 +16,8 @@ def offered_base_models() -> QuerySet[BaseModel]:
 
 def find_base_model(slug: object) -> BaseModel:
     """The offered base model of that slug. Raises: SpecError on `base_model`."""
-    found = offered_base_models().filter(slug=slug).first() if isinstance(slug, str) else None
+    can_be = isinstance(slug, str) and "\0" not in slug  # which PostgreSQL cannot even compare
+    found = offered_base_models().filter(slug=slug).first() if can_be else None
     if found is None:
         slugs = ", ".join(offered_base_models().values_list("slug", flat=True)[:20])
         raise SpecError({"base_model": [f"There is no {shown(slug)}; there are: {slugs}."]})

@@ -63,11 +63,17 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._stop.wait(BEAT_S):
             try:
-                self.beat()
-                self._tend(self.incarnation)
-                close_old_connections()
+                self._beat_and_tend()
             except Exception as error:  # without this thread the worker would be dead for ever
                 log.warning("heartbeat missed: %r", error)
+
+    def _beat_and_tend(self) -> None:
+        """Whatever happens, the next beat has a connection of its own: this one may be dead."""
+        try:
+            self.beat()
+            self._tend(self.incarnation)
+        finally:
+            close_old_connections()
 
     def beat(self) -> None:
         """Say that this incarnation lives, with its figures."""

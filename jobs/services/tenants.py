@@ -44,7 +44,8 @@ def choose_tenant(user: User, slug: object = None) -> Tenant:
     """
     tenants = Tenant.objects.for_user(user)
     if slug is not None:
-        found = tenants.filter(slug=slug).first() if isinstance(slug, str) else None
+        can_be = isinstance(slug, str) and "\0" not in slug  # which PostgreSQL cannot even compare
+        found = tenants.filter(slug=slug).first() if can_be else None
         if found is None:
             raise SpecError({"tenant": [f"You are in no tenant {shown(slug)}."]})
         return found

@@ -140,8 +140,10 @@ class RolloutHost:
     def _try_to_finish(self, generation: Generation) -> None:
         """One sequence's fault must not end the thread."""
         try:
-            self._finish(generation)
-            close_old_connections()
+            try:
+                self._finish(generation)
+            finally:
+                close_old_connections()  # a dead one, too: the next sequence needs another
         except Exception:
             log.exception("%s not sent on", generation.id)
             joins.give_up(*_attempt(generation.id))

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from jobs.models import Worker
@@ -58,6 +59,25 @@ def test_no_error_ends_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     _wait_for(calls, 3)
     heartbeat.stop()
     assert Worker.objects.get(pk=heartbeat.incarnation).stopped_at
+
+
+def test_a_beat_after_an_error_begins_with_a_connection_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The one of the error may be dead, as all are after a restart of PostgreSQL."""
+    monkeypatch.setattr(heartbeats, "BEAT_S", 0.01)
+    open_before: list[bool] = []
+
+    def stats() -> dict[str, Any]:
+        open_before.append(connection.connection is not None)
+        Worker.objects.count()
+        raise OperationalError("the connection is closed")
+
+    heartbeat = Heartbeat("training", "training", ["tiny"], 0, stats)
+    heartbeat.start()
+    _wait_for(open_before, 3)
+    heartbeat.stop()
+    assert not any(open_before)
 
 
 def test_what_a_worker_holds_is_looked_at_after_each_beat(monkeypatch: pytest.MonkeyPatch) -> None:

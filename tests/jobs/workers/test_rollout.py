@@ -9,9 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 
 from engine.types import Generation, GenerationRequest, pack_ids
 from jobs import artifacts
+from jobs.models import Worker
 from jobs.services import joins
 from jobs.workers import hosting, rollout
 
@@ -130,6 +132,26 @@ def test_a_result_that_cannot_be_sent_is_given_up_and_the_next_is_sent(
     assert sent == [1]
     assert joins.are_live([("g", 1)]) == [False]
     assert host.is_whole
+
+
+@pytest.mark.usefixtures("adapter")
+def test_a_result_after_an_error_begins_with_a_database_connection_of_its_own(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_before: list[bool] = []
+
+    def send(*_: Any) -> None:
+        open_before.append(connection.connection is not None)
+        Worker.objects.count()
+        raise OperationalError("the connection is closed")
+
+    monkeypatch.setattr(rollout, "_send_on", send)
+    rollout.generate(_message())
+    host.engine.on_done([Generation(id=f"g:1:{index}", ids=(3,)) for index in range(2)])
+    deadline = time.monotonic() + 5
+    while len(open_before) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert open_before == [False, False]
 
 
 def test_a_worker_that_lost_a_thread_leaves(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
