@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Client
+from benchmarks.memory import PeakMemory
 from benchmarks.report import Row, at_least, at_most, publish
 from jobs.stack.stack import Stack
 
 BASE = "smollm2-135m-instruct"
 TIME_LIMIT_S = 15 * 60
 OTHER_STEPS = 10
+MEMORY_LIMIT_GIB = 6.0
 
 ADDITION = {
     "batch_size": 8,
@@ -201,7 +203,7 @@ def stage_seconds(spans: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def report(runs: list[Run]) -> bool:
+def report(runs: list[Run], memory: PeakMemory) -> bool:
     """Print the table and the JSON line of the median seed."""
     run = sorted(runs, key=lambda run: run.last)[len(runs) // 2]
     stages = stage_seconds(run.spans)
@@ -216,6 +218,7 @@ def report(runs: list[Run]) -> bool:
         *(Row(f"{stage} busy", seconds, "s") for stage, seconds in stages.items()),
         Row("tokens generated and read", tokens / run.seconds, "tokens/s"),
         Row("overlap of different tasks' stages", overlap_s(run.spans), "s"),
+        at_most("peak memory of the stack, all seeds", memory.mib / 1024, "GiB", MEMORY_LIMIT_GIB),
     ]
     return publish(
         "learn",
@@ -226,6 +229,7 @@ def report(runs: list[Run]) -> bool:
             for r in runs
         ],
         stage_seconds=stages,
+        peak_mib={name: round(size) for name, size in sorted(memory.by_program.items())},
     )
 
 
@@ -244,7 +248,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="marlaas-learn-") as directory:
         print("starting the stack", flush=True)
-        with Stack(Path(directory) / "var") as stack:
+        with Stack(Path(directory) / "var") as stack, PeakMemory(stack) as memory:
             clients = {
                 tenant: Client(stack.url, _token(stack, tenant)) for tenant in ("acme", "globex")
             }
@@ -252,7 +256,7 @@ def main() -> int:
             for seed in options.seeds:
                 print(f"seed {seed}", flush=True)
                 runs.append(run_seed(seed, clients, options.max_steps))
-    return 0 if report(runs) else 1
+    return 0 if report(runs, memory) else 1
 
 
 if __name__ == "__main__":
