@@ -59,14 +59,11 @@ def _live() -> Heartbeat:
 
     if KIND == "rollout":
         slots, stats = rollout.load()
-        return _registered(slots, stats, rollout.tend)
+        return Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS, slots, stats, rollout.tend)
     if KIND == "training":
-        return _registered(0, training.load(), training.tend)
-    return _registered()
-
-
-def _registered(*work: Any) -> Heartbeat:
-    return Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS, *work)
+        stats = training.load()
+        return Heartbeat(KIND, name(), training.served(), 0, stats, training.tend)
+    return Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS)
 
 
 @signals.worker_shutting_down.connect

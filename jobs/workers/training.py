@@ -7,15 +7,19 @@ two passes. What a pass wrote becomes a version only if it still holds the step'
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
+from engine.errors import ModelError
 from jobs import artifacts
 from jobs.models import BaseModel, PolicyVersion
 from jobs.services import passes
@@ -24,9 +28,12 @@ from jobs.services.preparation import version_key
 from jobs.workers import hosting
 from marlaas_site.celery import app
 
+RELOAD_S = 60.0  # between two attempts at base models that cannot be loaded
 log = logging.getLogger(__name__)
 
-_trainers: dict[str, Any] = {}  # by base model; loaded when first needed
+_trainers: dict[str, Any] = {}  # by base model; loaded when the worker starts
+_unloaded: list[str] = []  # base models that could not be loaded; no task of theirs comes here
+_started = time.monotonic()
 _under_way: tuple[int, int] | None = None  # (step id, fence) of the pass of this worker
 _hand = threading.Lock()  # while a pass is taken
 _num_passes = {"committed": 0, "failed": 0, "outdated": 0}
@@ -64,6 +71,14 @@ def tend(incarnation: str) -> None:
         num_lost = passes.disown(incarnation, _under_way)
     if num_lost:
         log.warning("%d passes given up that were said to be here", num_lost)
+    _try_again()
+
+
+def _try_again() -> None:
+    """End this process, when it does nothing, for one that may load what this one could not."""
+    if _unloaded and not _under_way and time.monotonic() - _started > RELOAD_S:
+        log.warning("leaving, to load %s again", _unloaded)
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _train(taken: passes.Pass) -> bool:
@@ -91,6 +106,11 @@ def _scratch() -> Path:
     return settings.VAR_DIR / "scratch" / hosting.name()
 
 
+def served() -> list[str]:
+    """Base models that this process has loaded: the planner sends it no others' steps."""
+    return list(_trainers)
+
+
 def trainer(base_model: BaseModel) -> Any:
     """The trainer of a base model, which stays resident."""
     if base_model.slug not in _trainers:
@@ -102,16 +122,23 @@ def trainer(base_model: BaseModel) -> Any:
 
 
 def load() -> Callable[[], dict[str, Any]]:
-    """Load every base model that this worker serves; returns a function that reads its figures."""
+    """Load every base model that this worker serves; returns a function that reads its figures.
+
+    Raises: ModelError if none can be loaded.
+    """
     import torch
 
     if settings.TORCH_THREADS:
         torch.set_num_threads(settings.TORCH_THREADS)
     shutil.rmtree(_scratch(), ignore_errors=True)
     _scratch().mkdir(parents=True)
-    for row in BaseModel.objects.filter(slug__in=settings.WORKER_BASE_MODELS):
+    rows = list(BaseModel.objects.filter(slug__in=settings.WORKER_BASE_MODELS))
+    for row in rows:
         try:
             trainer(row)
-        except Exception:  # tried again when it is needed; the others' tasks must not wait for it
-            log.exception("%s cannot be loaded", row)
+        except Exception:  # the others' tasks must not wait for it, nor its own fail
+            log.exception("%s cannot be loaded; tried again by the next process", row)
+            _unloaded.append(row.slug)
+    if rows and not _trainers:
+        raise ModelError("none of the base models can be loaded")
     return lambda: dict(_num_passes)

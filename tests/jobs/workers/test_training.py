@@ -1,11 +1,15 @@
 """Whatever ends a pass, its step does not stay with a trainer that does something else."""
 
+import os
+import signal
+import uuid
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import OperationalError
 
+from engine.errors import ModelError
 from jobs.models import BaseModel, PolicyVersion, Step
 from jobs.services import passes
 from jobs.workers import hosting, training
@@ -80,18 +84,48 @@ def test_the_pass_under_way_is_kept(step: Step, monkeypatch: pytest.MonkeyPatch)
     assert held == ["inc"]
 
 
-def test_a_base_model_that_cannot_be_loaded_leaves_the_others_served(
-    base_model: BaseModel, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def gone(base_model: BaseModel, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two base models, of which "tiny" cannot be loaded."""
     BaseModel.objects.create(slug="good", name="Good", path="/good")
     settings.WORKER_BASE_MODELS = ["tiny", "good"]
-    loaded = []
+    monkeypatch.setattr(training, "_trainers", {})
+    monkeypatch.setattr(training, "_unloaded", [])
 
     def load(row: BaseModel) -> None:
         if row.slug == "tiny":
             raise OSError("no such directory")
-        loaded.append(row.slug)
+        training._trainers[row.slug] = object()
 
     monkeypatch.setattr(training, "trainer", load)
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_base_model_that_cannot_be_loaded_leaves_the_others_served() -> None:
     training.load()
-    assert loaded == ["good"]
+    assert training.served() == ["good"]
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_trainer_without_any_base_model_does_not_start(settings: Any) -> None:
+    settings.WORKER_BASE_MODELS = ["tiny"]
+    with pytest.raises(ModelError):
+        training.load()
+
+
+@pytest.mark.usefixtures("gone")
+def test_a_trainer_that_lacks_a_base_model_leaves_after_a_while_when_it_is_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signals: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
+    training.load()
+    training.tend(str(uuid.uuid4()))
+    assert signals == []
+    monkeypatch.setattr(training, "RELOAD_S", 0.0)
+    monkeypatch.setattr(training, "_under_way", (1, 1))
+    training.tend(str(uuid.uuid4()))
+    assert signals == []
+    monkeypatch.setattr(training, "_under_way", None)
+    training.tend(str(uuid.uuid4()))
+    assert signals == [signal.SIGTERM]
