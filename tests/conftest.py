@@ -23,6 +23,12 @@ from jobs.stack.stack import Stack
 from tests.tiny import build_tiny_model
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last: Playwright leaves an event loop running on the tests' thread."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
     """A private Redis for the whole session; its URL is that of the settings."""

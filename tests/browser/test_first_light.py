@@ -32,7 +32,7 @@ def _upload(page: Page, stack: Stack, file: Path) -> None:
     page.get_by_label("Name").fill("small sums")
     page.get_by_label("File").set_input_files(str(file))
     page.get_by_role("button", name="Upload").click()
-    expect(page.get_by_text("20 rows").first).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("Number of rows: 20")
 
 
 def _submit(page: Page, stack: Stack) -> str:

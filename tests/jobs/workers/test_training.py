@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 import uuid
 from types import SimpleNamespace
 from typing import Any
@@ -119,6 +120,7 @@ def test_a_trainer_that_lacks_a_base_model_leaves_after_a_while_when_it_is_idle(
 ) -> None:
     signals: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
+    monkeypatch.setattr(training, "_started", time.monotonic())
     training.load()
     training.tend(str(uuid.uuid4()))
     assert signals == []
