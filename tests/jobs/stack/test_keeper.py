@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis as redis_client
@@ -80,14 +81,18 @@ def test_a_killed_program_comes_back_alone(tree: Tree) -> None:
 
 def test_redis_comes_back_empty_on_its_port(tree: Tree) -> None:
     client = redis_client.Redis(port=tree.port, retry=None)
-    client.set("left", "behind")
+    _once_it_listens(lambda: client.set("left", "behind"))
     old = tree.kill("redis")
     tree.wait_for(lambda pids: pids.get("redis", old) != old)
+    assert _once_it_listens(lambda: client.get("left")) is None
+
+
+def _once_it_listens(ask: Callable[[], Any]) -> Any:
+    """The answer of a server whose process lives and may not listen yet."""
     deadline = time.monotonic() + RECOVERY_S
     while True:
         try:
-            assert client.get("left") is None
-            return
+            return ask()
         except redis_client.ConnectionError:
             assert time.monotonic() < deadline
             time.sleep(0.1)
