@@ -61,16 +61,23 @@ class SamplingParams:
 
     max_new_tokens: int
     temperature: float = 1.0  # > 0
-    top_p: float = 1.0
-    top_k: int = 0  # 0: off
+    top_p: float = 1.0  # (0, 1]; 1: off. Keeps the likeliest tokens that reach this mass together
+    top_k: int = 0  # keeps so many of the likeliest tokens; 0: off
+    min_p: float = 0.0  # [0, 1]; drops tokens below this share of the likeliest one's; 0: off
     stop_ids: tuple[int, ...] = ()  # generation ends after one of these; the stop id is kept
+    stop: tuple[str, ...] = ()  # … or once the decoded text has one of these; its tokens are kept
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether some tokens are never drawn. Log-probs are then those of the tokens kept."""
+        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
 
     def require_on_policy(self) -> None:
         """Raises RolloutError if the log-probs would be those of another distribution."""
-        if self.top_p != 1.0 or self.top_k != 0:
+        if self.is_truncated:
             raise RolloutError(
-                "top_p and top_k must be off for training: they make the stored log-probs those of"
-                " a truncated distribution, which the policy gradient does not correct for"
+                "top_p, top_k and min_p must be off for training: they make the stored log-probs"
+                " those of a truncated distribution, which the policy gradient does not correct for"
             )
 
 
@@ -83,6 +90,11 @@ class GenerationRequest:
     ids: tuple[int, ...]  # all tokens so far, prompt first
     sampling: SamplingParams
     seed: int  # the same seed gives the same tokens in float32, whatever else is in the batch
+    session: str = (
+        ""  # the trajectory it is a turn of: its KV is kept for the next turn while there
+    )
+    # is room, and the KV kept of an earlier turn is used; "": nothing is kept
+    needs_prompt_logprobs: bool = False  # for checks of the engine against the trainer
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,8 @@ class Generation:
     started_at: float = 0.0  # epoch s, prefill began
     finished_at: float = 0.0  # epoch s
     error: str = ""
+    prompt_logprobs: tuple[float, ...] = ()  # of ids[1:], each given those before it, if asked for;
+    # of log_softmax(logits / temperature)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,12 @@ class EngineStats:
     tokens_per_s: float = 0.0  # generated, over the last seconds
     adapters_in_use: int = 0  # adapters that some held sequence uses
     adapters_cached: int = 0  # unused adapters kept for a while
-    kv_bytes: int = 0  # memory of the KV cache
+    adapters_free: int = 0  # further adapters that would fit now, at the largest rank seen so far
+    kv_bytes: int = 0  # memory of the KV cache that is in use
+    kv_bytes_budget: int = 0  # and that may be used at most; 0: the engine does not say
+    kv_tokens_free: int = 0  # tokens that would still fit; kept sessions count as free
+    sessions_kept: int = 0  # trajectories between two turns whose KV is kept
+    preemptions: int = 0  # sequences put back to wait for lack of KV, since the engine was made
     errors: int = 0  # sequences that ended in an error
 
 
@@ -50,6 +55,9 @@ class RolloutEngine(Protocol):
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Accept sequences; those without a free slot wait. Ids must not be held already."""
+
+    def forget(self, sessions: Iterable[str]) -> None:
+        """Drop the KV kept for these sessions, if any: their trajectories have ended."""
 
     def cancel(self, ids: Iterable[str]) -> None:
         """End sequences; the next `step` returns them as "cancelled". Unknown ids are ignored."""

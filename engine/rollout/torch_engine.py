@@ -86,6 +86,9 @@ class TorchEngine:
             held.add(request.id)
         self._waiting.extend(requests)
 
+    def forget(self, sessions: Iterable[str]) -> None:
+        """Nothing is kept yet."""
+
     @torch.inference_mode()
     def cancel(self, ids: Iterable[str]) -> None:
         unwanted = set(ids)
