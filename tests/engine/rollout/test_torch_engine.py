@@ -259,7 +259,7 @@ def test_an_adapter_that_overflows_harms_nobody_who_comes_after_in_its_slot(
         ({"ids": tuple([5] * 60)}, "more than the 64"),
         ({"sampling": SamplingParams(0)}, "at least 1"),
         ({"sampling": SamplingParams(4, temperature=0.0)}, "temperature"),
-        ({"sampling": SamplingParams(4, top_p=0.9)}, "top_p, top_k),
+        ({"sampling": SamplingParams(4, top_p=0.9)}, "top_p, top_k"),
     ],
 )
 def test_a_request_that_cannot_be_served_ends_with_the_reason(
