@@ -151,6 +151,7 @@ class TorchEngine:
                 tokens += len(request.ids)
             self._waiting.popleft()
             try:
+                request.sampling.require_on_policy()
                 check_request(request, self._runner.vocab_size, self._max_length)
                 digest = self._adapters.acquire(request.adapter)
             except RolloutError as error:
