@@ -260,6 +260,7 @@ BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the d
 WORKER_NAME = env("MARLAAS_WORKER_NAME", default="")
 WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
 ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once
+DEVICE = env("MARLAAS_DEVICE", default="auto")  # of rollout and training; engine/models/device.py
 TORCH_THREADS = env.int("TORCH_THREADS", default=0)  # 0: torch decides
 
 LOGGING = {

@@ -39,9 +39,11 @@ class LoadedModel:
 def load_base_model(
     path: str | os.PathLike[str], dtype: str = "bfloat16", device: str = "auto"
 ) -> LoadedModel:
-    """path: Hugging Face directory or hub id; dtype: "bfloat16", "float32" or "float16".
+    """path: Hugging Face directory or hub id; dtype: "bfloat16", "float32" or "float16"; device:
+    what `pick_device` takes.
 
-    Raises: ModelError if the architecture is unsupported, or the files cannot be read.
+    Raises: ModelError if the architecture is unsupported, the files cannot be read, the device is
+    not there or too small.
     """
     if dtype not in DTYPES:
         raise ModelError(f"Unknown dtype {dtype!r}; there are {', '.join(DTYPES)}.")
@@ -58,5 +60,8 @@ def load_base_model(
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"The model in {directory} cannot be loaded: {error}") from error
-    model.requires_grad_(False).eval().to(place)
+    try:
+        model.requires_grad_(False).eval().to(place)
+    except torch.OutOfMemoryError as error:
+        raise ModelError(f"The model in {directory} does not fit on {place}: {error}") from error
     return LoadedModel(directory, model, place, DTYPES[dtype])

@@ -129,6 +129,7 @@ def torch_env() -> dict[str, str]:
         "TORCH_THREADS": threads,
         "OMP_WAIT_POLICY": "PASSIVE",
         "KMP_BLOCKTIME": "0",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # engine/models/device.py decides what is loaded
         "MALLOC_ARENA_MAX": "2",
         # Keep what tensors free: giving it back costs 12,000 page faults a decode step.
         "MALLOC_MMAP_THRESHOLD_": "2000000000",

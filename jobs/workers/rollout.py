@@ -290,7 +290,7 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
         torch.set_num_threads(settings.TORCH_THREADS)
     (slug,) = settings.WORKER_BASE_MODELS
     row = BaseModel.objects.get(slug=slug)
-    base = load_base_model(row.path, row.dtype)
+    base = load_base_model(row.path, row.dtype, settings.DEVICE)
     engine = TorchEngine(base, num_slots=settings.ROLLOUT_SLOTS, max_length=row.max_model_length)
     stop_ids = ChatTokenizer(row.path).eos_ids
     _host = RolloutHost(lambda on_done: EngineThread(engine, on_done), stop_ids)

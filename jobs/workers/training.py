@@ -117,7 +117,8 @@ def trainer(base_model: BaseModel) -> Any:
         from engine.models.load import load_base_model
         from engine.training.trainer import Trainer
 
-        _trainers[base_model.slug] = Trainer(load_base_model(base_model.path, base_model.dtype))
+        base = load_base_model(base_model.path, base_model.dtype, settings.DEVICE)
+        _trainers[base_model.slug] = Trainer(base)
     return _trainers[base_model.slug]
 
 

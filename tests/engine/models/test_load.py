@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from engine.errors import ModelError
-from engine.models.device import pick_device
 from engine.models.load import load_base_model
 from engine.models.shapes import linear_shapes
 from engine.rollout.runner import linear_shapes_of
@@ -75,15 +74,3 @@ def test_what_is_no_model_is_refused_with_the_reason(tiny_model: Path, tmp_path:
         linear_shapes(copy)
     with pytest.raises(ModelError, match="Unknown dtype 'int4'"):
         load_base_model(tiny_model, "int4")
-
-
-def test_devices_that_are_not_there_are_refused_with_what_to_do() -> None:
-    assert pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(ModelError, match="Unknown device 'tpu'"):
-        pick_device("tpu")
-    if not torch.cuda.is_available():
-        assert pick_device("auto") == torch.device("cpu")
-        with pytest.raises(ModelError, match="Use cpu"):
-            pick_device("cuda")
-    with pytest.raises(ModelError, match="npu"):
-        pick_device("npu")
