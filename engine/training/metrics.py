@@ -18,6 +18,8 @@ class PassTotals:
     computed: int = 0  # tokens that went through the model, prompts and padding included
     entropy: float = 0.0
     mismatch: float = 0.0  # k3 between sampled and trainer's log-probs
+    difference: float = 0.0  # absolute, of the same
+    max_difference: float = 0.0  # the largest of them, nats
     kl: float = 0.0  # k3 to the base model
     clipped_low: int = 0
     clipped_high: int = 0
@@ -27,6 +29,8 @@ class PassTotals:
         means = {
             "entropy": self.entropy / count,
             "rollout_train_kl": self.mismatch / count,
+            "rollout_train_diff/mean": self.difference / count,
+            "rollout_train_diff/max": self.max_difference,
             "clip_ratio/low": self.clipped_low / count,
             "clip_ratio/high": self.clipped_high / count,
         }

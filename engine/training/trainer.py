@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from ..adapters.canary import MAX_DIFFERENCE, Canary, canary_ids, write_canary
 from ..adapters.digest import adapter_digest
 from ..adapters.files import Adapter, lora_names, read_adapter, write_adapter
 from ..adapters.linear import adapter_applied, install_lora
@@ -25,7 +26,7 @@ from ..errors import TrainingError
 from ..models.load import LoadedModel
 from ..types import AdapterRef, Trajectory, unpack_floats, unpack_ids
 from .advantages import Advantages, group_advantages
-from .batch import MicroBatch, Sample, micro_batches, rows_of, to_tensors
+from .batch import MicroBatch, Row, Sample, micro_batches, rows_of, to_tensors
 from .checks import check_trajectories
 from .logprobs import token_logprobs
 from .losses import LOSSES, clipped_surrogate, k3
@@ -41,7 +42,7 @@ class StepResult:
     """A new policy version, written to disk and not yet committed."""
 
     digest: str  # of the new adapter
-    files: tuple[Path, ...]  # adapter_config.json, adapter_model.safetensors, training state
+    files: tuple[Path, ...]  # adapter_config.json, adapter_model.safetensors, state, canary
     metrics: dict[str, float]
 
 
@@ -54,6 +55,7 @@ class Trainer:
         self._max_tokens = max_tokens
         self._max_resident = max_resident
         self._layers = install_lora(base.model)
+        self._canary_ids = canary_ids(base.path)
         self._resident: OrderedDict[tuple[str, int, str], TrainingState] = OrderedDict()
 
     def train_step(
@@ -152,7 +154,10 @@ class Trainer:
         totals.tokens += len(batch.targets)
         totals.computed += batch.ids.numel()
         totals.entropy += float(entropy.sum())
-        totals.mismatch += float(k3(batch.sampled, logprobs.detach()).sum())
+        difference = (logprobs.detach() - batch.sampled).clamp(-MAX_DIFFERENCE, MAX_DIFFERENCE)
+        totals.mismatch += float(k3(torch.zeros_like(difference), difference).sum())
+        totals.difference += float(difference.abs().sum())
+        totals.max_difference = max(totals.max_difference, float(difference.abs().max()))
         totals.clipped_low += surrogate.clipped_low
         totals.clipped_high += surrogate.clipped_high
 
@@ -210,12 +215,13 @@ class Trainer:
     def _write(
         self, state: TrainingState, config: TaskConfig, out_dir: str | os.PathLike[str]
     ) -> tuple[str, tuple[Path, ...]]:
-        """Adapter and state to disk, if all is finite; returns the digest and the files."""
+        """All files to disk, if all is finite; returns the adapter's digest and the files."""
         if not (state.values.isfinite().all() and state.exp_avg_sq.isfinite().all()):
             raise TrainingError(
                 "The update made weights that are not finite numbers. The step was refused and"
                 " nothing was written; lower the learning rate."
             )
+        canary = self._canary(state)
         arrays = state.arrays()
         files = write_adapter(
             out_dir,
@@ -225,7 +231,26 @@ class Trainer:
             target_modules=config.target_modules,
             base_model=self._base.path.name,
         )
-        return adapter_digest(arrays), (*files, state.save(out_dir))
+        return adapter_digest(arrays), (*files, state.save(out_dir), write_canary(out_dir, canary))
+
+    @torch.no_grad()
+    def _canary(self, state: TrainingState) -> Canary:
+        """The canary under a state's adapter, by the same pass that training makes.
+
+        Raises: TrainingError if a log-prob is not finite.
+        """
+        first, *rest = self._canary_ids
+        sample = Sample((first,), tuple(rest), (0.0,) * len(rest), b"\1" * len(rest), 0.0, 0.0)
+        batch = to_tensors([Row(sample.prompt, (sample,))], self._base.device)
+        base = self._logprobs(batch, temperature=1.0)[0]
+        with adapter_applied(self._layers, state.weights, state.scale):
+            logprobs = self._logprobs(batch, temperature=1.0)[0]
+        if not logprobs.isfinite().all():
+            raise TrainingError(
+                "Under the new weights log-probs are not finite numbers. The step was refused and"
+                " nothing was written; lower the learning rate."
+            )
+        return Canary(self._canary_ids, tuple(logprobs.tolist()), tuple(base.tolist()))
 
 
 def training_samples(

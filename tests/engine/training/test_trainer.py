@@ -14,6 +14,8 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from engine.adapters.canary import compare, read_canary
+from engine.adapters.digest import adapter_digest
 from engine.adapters.files import read_adapter
 from engine.config import LINEAR_MODULES, TaskConfig
 from engine.errors import TrainingError
@@ -322,6 +324,43 @@ def test_the_mismatch_is_zero_only_where_sampled_and_trained_logprobs_agree(
     ]
     tokens = sum(len(t.mask) for t in groups[0])
     assert moved.metrics["rollout_train_kl"] == pytest.approx(sum(parts) / tokens, rel=1e-3)
+    assert same.metrics["rollout_train_diff/max"] < 1e-5
+    shares = [len(t.mask) * 0.3 * abs(i - 1) for i, t in enumerate(groups[0])]
+    mean = pytest.approx(sum(shares) / tokens, rel=1e-3)
+    assert moved.metrics["rollout_train_diff/mean"] == mean
+    assert moved.metrics["rollout_train_diff/max"] == pytest.approx(0.6, rel=1e-3)
+
+
+def test_the_canary_is_what_transformers_and_peft_make_of_the_files(
+    trainer: Trainer, adapter: AdapterRef, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = replace(CONFIG, temperature=0.7)  # the canary is at temperature 1 all the same
+    after, result = train(trainer, adapter, tmp_path / "1", config)
+    canary = read_canary(tmp_path / "1")
+    assert canary is not None
+    assert tmp_path / "1" / "canary.json" in result.files
+    ids = torch.tensor([canary.ids])
+
+    def logprobs(model: Any) -> list[float]:
+        with torch.no_grad():
+            logits = model(ids).logits[0, :-1].log_softmax(-1)
+        return logits.gather(1, ids[0, 1:, None])[:, 0].tolist()
+
+    base = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    assert canary.base_logprobs == pytest.approx(logprobs(base), abs=2e-5)
+    model = PeftModel.from_pretrained(base, after.path).eval()
+    assert canary.logprobs == pytest.approx(logprobs(model), abs=2e-5)
+    assert compare(canary, canary.base_logprobs).is_nearer_base
+    assert adapter_digest(read_adapter(after.path).tensors) == after.digest
+
+
+def test_weights_whose_logprobs_are_no_numbers_are_refused(
+    new_trainer: Callable[..., Trainer], adapter: AdapterRef, tmp_path: Path
+) -> None:
+    config = replace(CONFIG, learning_rate=1e18)  # finite weights, whose product is not
+    with pytest.raises(TrainingError, match="not finite"):
+        train(new_trainer(), adapter, tmp_path / "1", config)
+    assert not (tmp_path / "1").exists()
 
 
 def test_groups_without_variance_still_make_a_version_with_unchanged_weights(
