@@ -20,7 +20,7 @@ from ..adapters.stack import AdapterStack, LoraPlan
 from ..errors import RolloutError
 from ..models.load import LoadedModel
 from ..types import Generation, GenerationRequest
-from .adapter_cache import AdapterCache
+from .adapter_cache import AdapterCache, AdapterHold
 from .kv_cache import KvCache
 from .protocol import EngineStats
 from .runner import ModelRunner, linear_shapes_of
@@ -57,6 +57,7 @@ class TorchEngine:
         )
         stack = AdapterStack(linear_shapes_of(base), runner.num_layers, runner.dtype, runner.device)
         self._adapters = AdapterCache(stack, max_unused_adapters)
+        self._holds: dict[str, AdapterHold] = {}  # by id of the running sequence
         self._waiting: deque[GenerationRequest] = deque()
         self._running: list[Sequence] = []
         self._done: list[Generation] = []
@@ -116,6 +117,7 @@ class TorchEngine:
         self._running.clear()
         self._done.clear()
         self._adapters.release_all()
+        self._holds.clear()
         self._cache.clear_all()
         self._is_plan_stale = True
 
@@ -153,12 +155,20 @@ class TorchEngine:
             try:
                 request.sampling.require_on_policy()
                 check_request(request, self._runner.vocab_size, self._max_length)
-                digest = self._adapters.acquire(request.adapter)
             except RolloutError as error:
                 self._done.append(failed(request, str(error)))
                 continue
+            hold = self._adapters.acquire(request.adapter, wait=True)
+            if hold.status != "ready":
+                self._adapters.release(hold)
+                if hold.status == "failed":
+                    self._done.append(failed(request, hold.error))
+                    continue
+                self._waiting.appendleft(request)  # no room for its adapter before others go
+                break
+            self._holds[request.id] = hold
             self._cache.reserve(len(request.ids) + request.sampling.max_new_tokens)
-            prompts.setdefault(key, []).append(Sequence(request, digest))
+            prompts.setdefault(key, []).append(Sequence(request, hold.digest))
         return list(prompts.values())
 
     def _prefill(self, groups: list[list[Sequence]]) -> None:
@@ -254,7 +264,7 @@ class TorchEngine:
         """Report a sequence and fill its slot with the last one."""
         sequence, last = self._running[slot], len(self._running) - 1
         self._done.append(sequence.generation(reason))
-        self._adapters.release(sequence.request.adapter)
+        self._adapters.release(self._holds.pop(sequence.request.id))
         self._cache.clear(slot, sequence.cached_length + 1)
         if slot != last:
             self._cache.copy(last, slot, self._running[last].cached_length)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from engine.adapters.files import Adapter, lora_names
-from engine.adapters.stack import AdapterStack, cut_runs
+from engine.adapters.plan import cut_runs
+from engine.adapters.stack import AdapterStack
 from tests.tiny import random_adapter
 
 SHAPES = {
@@ -75,7 +76,7 @@ def test_a_class_without_adapters_gives_its_memory_back() -> None:
     stack = empty_stack()
     stack.add("a", make(16, 0))
     stack.remove("a")
-    assert stack._classes == {} and stack.names == []
+    assert stack._shelves == {} and stack.names == []
 
 
 def test_an_adapter_that_does_not_fit_changes_nothing() -> None:

@@ -1,0 +1,136 @@
+"""How the weights of one adapter lie in a slot: one flat row of numbers, ready for the products.
+
+Adapters of the same rank class that adapt the same projections share a layout, so that a range of
+slots is one strided batch of matrices. A lies as (pieces · R, in), PEFT's own order, of which the
+product with few rows reads each number once; B lies as (R, out) of each piece, scale included.
+Knows nothing of where slots are, or who uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .files import Adapter, lora_names
+
+FUSED = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "o": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+ALIGNMENT_BYTES = 64  # of each matrix: a cache line
+PAGE_BYTES = 4096  # of a slot, so that the pages of a free one can be given back
+
+Shapes = Mapping[str, tuple[int, int]]
+"""(out, in) of every linear layer of the base model, by PEFT's module name."""
+
+
+@dataclass(frozen=True)
+class LayoutKey:
+    """What adapters of one layout have in common."""
+
+    rank: int  # a rank class
+    fused: tuple[str, ...]  # the keys of FUSED that have weights, in that order
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One module's part of a fused projection."""
+
+    module: str
+    up: int  # where B (R, out) starts in the slot
+    start: int  # columns of the fused output: start … stop-1
+    stop: int
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The weights of one fused projection of one layer; offsets count numbers, not bytes."""
+
+    down: int  # where A (pieces · R, in) starts in the slot
+    num_in: int
+    pieces: tuple[Piece, ...]
+
+
+class SlotLayout:
+    """Where each weight lies in a slot of `num_elements` numbers."""
+
+    def __init__(self, key: LayoutKey, shapes: Shapes, num_layers: int, dtype: torch.dtype) -> None:
+        self.key, self.dtype = key, dtype
+        self._align = ALIGNMENT_BYTES // dtype.itemsize
+        self._end = 0
+        self.projections = {
+            (layer, fused): self._place(layer, fused, shapes)
+            for layer in range(num_layers)
+            for fused in key.fused
+        }
+        page = PAGE_BYTES // dtype.itemsize
+        self.num_elements = -(-self._end // page) * page
+
+    @property
+    def num_bytes(self) -> int:
+        """Of a slot."""
+        return self.num_elements * self.dtype.itemsize
+
+    def pack(self, adapter: Adapter) -> Tensor:
+        """The adapter as a slot holds it, on the CPU: (num_elements). Any thread may call it.
+
+        What has no weights (a module, a layer, the rank up to the class's) is zero, which changes
+        nothing in the products.
+        """
+        flat = torch.zeros(self.num_elements, dtype=self.dtype)
+        rank = self.key.rank
+        for projection in self.projections.values():
+            num_in, pieces = projection.num_in, projection.pieces
+            down = _matrix(flat, projection.down, len(pieces) * rank, num_in)
+            for index, piece in enumerate(pieces):
+                a, b = (adapter.tensors.get(name) for name in lora_names(piece.module))
+                if a is None or b is None:
+                    continue
+                down[index * rank : index * rank + adapter.rank] = torch.from_numpy(a)
+                up = _matrix(flat, piece.up, rank, piece.stop - piece.start)
+                up[: adapter.rank] = torch.from_numpy(b * np.float32(adapter.scale)).T
+        return flat
+
+    def _place(self, layer: int, fused: str, shapes: Shapes) -> Projection:
+        modules = [f"model.layers.{layer}.{name}" for name in FUSED[fused]]
+        num_in = shapes[modules[0]][1]
+        down = self._take(len(modules) * self.key.rank * num_in)
+        pieces: list[Piece] = []
+        column = 0
+        for module in modules:
+            width = shapes[module][0]
+            pieces.append(Piece(module, self._take(self.key.rank * width), column, column + width))
+            column += width
+        return Projection(down, num_in, tuple(pieces))
+
+    def _take(self, size: int) -> int:
+        start = self._end
+        self._end = -(-(start + size) // self._align) * self._align
+        return start
+
+
+def layout_key(adapter: Adapter) -> LayoutKey:
+    """The layout that an adapter belongs to."""
+    suffixes = {".".join(module.split(".")[-2:]) for module in adapter.modules}
+    fused = tuple(name for name, modules in FUSED.items() if suffixes & set(modules))
+    return LayoutKey(rank_class(adapter.rank), fused)
+
+
+def rank_class(rank: int) -> int:
+    """Ranks are rounded up: to eights, beyond 32 to sixteens, beyond 64 to thirty-twos.
+
+    Fewer classes are fewer products a step; closer ones waste less memory (a rank that is itself a
+    class wastes none).
+    """
+    step = 8 if rank <= 32 else 16 if rank <= 64 else 32
+    return -(-rank // step) * step
+
+
+def _matrix(flat: Tensor, offset: int, rows: int, columns: int) -> Tensor:
+    return flat[offset : offset + rows * columns].view(rows, columns)
