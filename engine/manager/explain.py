@@ -9,26 +9,29 @@ from __future__ import annotations
 from collections import Counter
 
 from .passes import TrainingLine
-from .snapshot import DispatchGroup, Explain, GroupView, StepView, TaskView, TenantView
+from .rollouts import Dispatches
+from .room import SEQUENCES
+from .snapshot import Explain, GroupView, StepView, TaskView, TenantView
 from .world import World
 
 MAX_TOLD_PLACES = 10  # in a tenant's queue
 
 
 def explain_tasks(
-    world: World, changed: set[str], groups: list[DispatchGroup], line: TrainingLine
+    world: World, changed: set[str], groups: Dispatches, line: TrainingLine
 ) -> list[Explain]:
     """One Explain for each task whose phase, reason or queue position is not what it holds.
 
     changed: tasks that this plan admits, opens a step for or ends; the next plan explains them.
     """
     positions = queue_positions(world, changed)
-    sent = Counter(command.task for command in groups)
+    sent = Counter(command.task for command in groups.commands)
     commands = []
     for task in world.tasks:
         if task.id in changed:
             continue
-        phase, reason = _explanation(world, task, sent[task.id], line)
+        lack = groups.lacks.get(task.id, "")
+        phase, reason = _explanation(world, task, sent[task.id], lack, line)
         command = Explain(task.id, phase, reason, positions.get(task.id, 0))
         if (command.phase, command.reason, command.queue_position) != (
             task.phase,
@@ -59,8 +62,10 @@ def over_quota(tenant: TenantView) -> bool:
     return 0 < tenant.tokens_per_day <= tenant.tokens_today
 
 
-def _explanation(world: World, task: TaskView, sent: int, line: TrainingLine) -> tuple[str, str]:
-    """(phase, reason). sent: groups of the task that this plan dispatches."""
+def _explanation(
+    world: World, task: TaskView, sent: int, lack: str, line: TrainingLine
+) -> tuple[str, str]:
+    """(phase, reason). sent: groups of the task that this plan dispatches; lack: why no more."""
     tenant = world.tenant_of(task)
     if task.state == "queued":
         return "queued", _queued_reason(tenant)
@@ -73,7 +78,7 @@ def _explanation(world: World, task: TaskView, sent: int, line: TrainingLine) ->
     if task.step is None:
         return "rollout", _unopened_reason(tenant)
     if task.step.state == "open":
-        return _rollout_explanation(world, task, task.step, sent)
+        return _rollout_explanation(world, task, task.step, sent, lack)
     return _training_explanation(world, task, task.step, line)
 
 
@@ -93,7 +98,7 @@ def _unopened_reason(tenant: TenantView) -> str:
 
 
 def _rollout_explanation(
-    world: World, task: TaskView, step: StepView, sent: int
+    world: World, task: TaskView, step: StepView, sent: int, lack: str
 ) -> tuple[str, str]:
     heading = f"step {step.number + 1} of {task.max_steps}"
     waiting = sum(group.state == "waiting" for group in step.groups)
@@ -102,10 +107,17 @@ def _rollout_explanation(
     if not is_generated and not world.workers("rollout", task.base_model):
         return "rollout", f"no rollout worker for {task.base_model} is running"
     if waiting > sent:
-        still = f"{waiting - sent} of {len(step.groups)} groups waiting for generation"
-        return "rollout", f"{heading}: {still}"
+        what = _wait(lack)
+        return "rollout", f"{heading}: {waiting - sent} of {len(step.groups)} groups {what}"
     phase = "environment" if is_generated else "rollout"
     return phase, f"{heading}: {finished} of {len(step.groups)} groups finished"
+
+
+def _wait(lack: str) -> str:
+    """That all sequences are taken is the usual thing; anything else is worth a word."""
+    if lack in ("", SEQUENCES):
+        return "waiting for generation"
+    return f"waiting for room in the engine: {lack}"
 
 
 def _all_in_environment(world: World, groups: tuple[GroupView, ...]) -> bool:

@@ -14,7 +14,8 @@ UNSEEN_LIMIT_S = (
     3.0  # dispatched, but Redis knows nothing of it: the send failed, or Redis was lost
 )
 POPPED_LIMIT_S = 5.0  # said to be in a queue that is empty: taken by nobody we know of
-QUEUE_LIMIT_S = 600.0  # in a queue that never empties; longer than any queue of 1.5 x slots takes
+QUEUE_LIMIT_S = 600.0  # in a queue that never empties, at least; see _queue_limit_s
+QUEUE_SLACK = 3.0  # times what a queue should take: expected lengths and speeds are only means
 
 
 def _elapsed_s(snapshot: Snapshot, since: float) -> float:
@@ -67,8 +68,39 @@ def _place_loss(where: Whereabouts, snapshot: Snapshot, live: dict[str, WorkerVi
     if kind == "worker":
         return "" if name in live else "the worker that held it stopped"
     waited_s = _elapsed_s(snapshot, where.since)
-    if waited_s > QUEUE_LIMIT_S:
-        return f"it sat in the queue {name} for more than {QUEUE_LIMIT_S:.0f} s"
+    owner = _owner(name)
+    if owner and all(worker.name != owner for worker in live.values()):
+        return "the worker that it waited for stopped"
+    if waited_s > QUEUE_LIMIT_S and waited_s > (limit_s := _queue_limit_s(name, snapshot, live)):
+        return f"it sat in the queue {name} for more than {limit_s:.0f} s"
     if waited_s > POPPED_LIMIT_S and not snapshot.queues.get(name, 0):
         return f"it left the queue {name} and no worker has it"
     return ""
+
+
+def _owner(queue: str) -> str:
+    """Name of the rollout worker that alone reads a queue; "" for a queue that is shared."""
+    stage, _, rest = queue.partition(".")
+    return rest.partition(".")[2] if stage == "rollout" else ""
+
+
+def _queue_limit_s(queue: str, snapshot: Snapshot, live: dict[str, WorkerView]) -> float:
+    """What all that is in flight for a base model may take its workers, at the speed they tell.
+
+    A large model on a slow machine may well need hours for what it holds; were its groups given up
+    meanwhile, none would ever be generated.
+    """
+    stage, _, rest = queue.partition(".")
+    base_model = rest.partition(".")[0]
+    workers = [w for w in live.values() if base_model in w.base_models]
+    tokens_per_s = sum(worker.tokens_per_s for worker in workers)
+    if stage != "rollout" or tokens_per_s <= 0:
+        return QUEUE_LIMIT_S
+    tokens = sum(
+        task.group_kv or task.group_cost
+        for task in snapshot.tasks
+        if task.base_model == base_model and task.step
+        for group in task.step.groups
+        if group.state == "dispatched"
+    )
+    return max(QUEUE_LIMIT_S, QUEUE_SLACK * tokens / tokens_per_s)

@@ -51,7 +51,7 @@ def plan(snapshot: Snapshot) -> list[Command]:
         *admissions,
         *preparations,
         *openings,
-        *groups,
+        *groups.commands,
         *training.commands,
         *explanations,
     ]

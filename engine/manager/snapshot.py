@@ -54,6 +54,7 @@ class StepView:
     fence: int = 0  # of the last training dispatch; 0: none yet
     errors: int = 0  # training passes that raised
     last_error: str = ""
+    opened_at: float = 0.0
     dispatched_at: float = 0.0  # last training dispatch
     holder: str = ""  # incarnation of the worker that took the pass; "" while in the queue
 
@@ -69,6 +70,7 @@ class TaskView:
     batch_size: int
     group_size: int
     group_cost: int  # tokens that a group is expected to cost, prompt included
+    group_kv: int = 0  # tokens of KV that a group may be expected to fill; 0: as group_cost
     version: int = -1  # last committed; -1: version 0 is not made yet
     prepare_sent_at: float = 0.0  # prompts tokenised and version 0 made by this call; 0: never sent
     prepare_error: str = ""  # preparation was impossible: the task fails with this
@@ -89,6 +91,11 @@ class WorkerView:
     started_at: float
     last_beat_at: float
     slots: int = 0  # rollout: sequences its engine holds at once
+    # What follows is as of the last beat.
+    kv_tokens: int = 0  # tokens of KV that its engine holds at most; 0: it does not say
+    kv_tokens_free: int = 0
+    adapter_slots: int = 0  # adapters that its engine holds at once; 0: it does not say
+    tokens_per_s: float = 0.0  # generated lately
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,12 @@ class EngineStats:
     tokens_per_s: float = 0.0  # generated, over the last seconds
     adapters_in_use: int = 0  # adapters that some held sequence uses
     adapters_cached: int = 0  # unused adapters kept for a while
-    adapters_free: int = 0  # further adapters that would fit now, at the largest rank seen so far
+    adapters_free: int = 0  # further adapters that would fit now, at the largest rank seen so far;
+    # unused ones make way, so they count as free
+    adapter_slots: int = 0  # adapters that fit together; 0: the engine does not say
     kv_bytes: int = 0  # memory of the KV cache that is in use
     kv_bytes_budget: int = 0  # and that may be used at most; 0: the engine does not say
+    kv_tokens: int = 0  # tokens that fit at all; 0: the engine does not say
     kv_tokens_free: int = 0  # tokens that would still fit; kept sessions count as free
     sessions_kept: int = 0  # trajectories between two turns whose KV is kept
     preemptions: int = 0  # sequences put back to wait for lack of KV, since the engine was made

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from ..types import Generation, GenerationRequest
 from .protocol import EngineStats, RolloutEngine
@@ -32,8 +33,11 @@ class EngineThread:
         self._held: dict[str, GenerationRequest] = {}  # accepted and not ended
         self._inbox: list[GenerationRequest] = []  # accepted, the engine does not know them yet
         self._unwanted: list[str] = []
+        self._ended: list[str] = []  # sessions
         self._is_closed = False
-        self._stats = engine.stats()
+        self._kv_tokens = 0  # most that was ever free: all of it, before the first sequence
+        self._has_told_adapters = False
+        self._stats = self._look()
         self._thread = threading.Thread(target=self._run, name="rollout engine", daemon=True)
         self._thread.start()
 
@@ -59,6 +63,12 @@ class EngineThread:
         """End sequences; each comes back as "cancelled", unless it ended before."""
         with self._changed:
             self._unwanted += ids
+            self._changed.notify_all()
+
+    def forget(self, sessions: Iterable[str]) -> None:
+        """Drop the KV kept for these sessions: their trajectories have ended."""
+        with self._changed:
+            self._ended += sessions
             self._changed.notify_all()
 
     def stats(self) -> EngineStats:
@@ -99,22 +109,44 @@ class EngineThread:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._is_closed or self._inbox or self._unwanted or self._held
+                    lambda: (
+                        self._is_closed
+                        or self._inbox
+                        or self._unwanted
+                        or self._ended
+                        or self._held
+                    )
                 )
                 if self._is_closed:
                     return
                 requests, self._inbox = self._inbox, []
                 unwanted, self._unwanted = self._unwanted, []
-            done = self._tick(requests, unwanted)
-            self._stats = self._engine.stats()
+                ended, self._ended = self._ended, []
+            done = self._tick(requests, unwanted, ended)
+            self._stats = self._look()
             if done:
                 self._deliver(done)
 
-    def _tick(self, requests: list[GenerationRequest], unwanted: list[str]) -> list[Generation]:
+    def _look(self) -> EngineStats:
+        """The engine's picture; what fits at all is worked out where it does not say."""
+        stats = self._engine.stats()
+        self._kv_tokens = max(self._kv_tokens, stats.kv_tokens_free)
+        self._has_told_adapters |= stats.adapters_free > 0
+        slots = stats.adapters_in_use + stats.adapters_free if self._has_told_adapters else 0
+        return replace(
+            stats,
+            kv_tokens=stats.kv_tokens or self._kv_tokens,
+            adapter_slots=stats.adapter_slots or slots,
+        )
+
+    def _tick(
+        self, requests: list[GenerationRequest], unwanted: list[str], ended: list[str]
+    ) -> list[Generation]:
         """One step of the engine; if it breaks, everything that it held ends with the error."""
         try:
             self._engine.submit(requests)
             self._engine.cancel(unwanted)
+            self._engine.forget(ended)
             return self._engine.step()
         except Exception as error:
             log.exception("the rollout engine failed; its sequences end with an error")

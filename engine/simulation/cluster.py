@@ -38,9 +38,9 @@ RESTART_S = (0.5, 15.0)  # from a kill to the next life: shorter and longer than
 SILENCE_S = (8.0, 25.0)
 BASE_MODELS = ("alpha", "beta")
 ROLES = (
-    Role("rollout-alpha", "rollout", ("alpha",), 6),
-    Role("rollout-alpha-2", "rollout", ("alpha",), 4),
-    Role("rollout-beta", "rollout", ("beta",), 6),
+    Role("rollout-alpha", "rollout", ("alpha",), 6, kv_tokens=70, adapter_slots=3),
+    Role("rollout-alpha-2", "rollout", ("alpha",), 4, kv_tokens=50, adapter_slots=2),
+    Role("rollout-beta", "rollout", ("beta",), 6, kv_tokens=75, adapter_slots=2),
     Role("environment-1", "environment", (), 16),
     Role("environment-2", "environment", (), 16),
     Role("trainer-both", "training", BASE_MODELS, 1),

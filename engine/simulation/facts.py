@@ -19,6 +19,8 @@ class Sample:
     attempt: int
     index: int
     digest: str  # of the adapter that the engine says it applied
+    num_tokens: int = 0
+    began_at: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The invariants of docs/architecture.md as checkers, one for each, run after every event.
 
 Each keeps its own memory of what it was told and counts for itself; none asks the planner. The
-sixth invariant (no tenant reads another's) is held by the isolation tests. One limit: which leases
-have run out, checkers 3 and 8 learn from `engine.manager.leases`, as only 4 is about that.
+sixth invariant (no tenant reads another's) is held by the isolation tests; the eighth has one for
+each thing that is promised. One limit: which leases have run out, checkers 3 and 8 learn from
+`engine.manager.leases`, as only 4 is about that.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from engine.manager.leases import group_loss, live_workers, pass_loss
-from engine.manager.snapshot import DispatchGroup, DispatchTraining, Snapshot, TaskView
+from engine.manager.snapshot import (
+    DispatchGroup,
+    DispatchTraining,
+    GroupView,
+    Snapshot,
+    TaskView,
+    WorkerView,
+)
 
 from .cluster import Cluster
 from .facts import (
@@ -260,34 +268,119 @@ class Durability(Checker):
                     raise Violation(self.name, f"{group_id} was finished, is {group.state}")
 
 
-class Slots(Checker):
-    """8. Engine slots are not promised twice: in flight is at most 1.5 times what there is."""
+class Promises(Checker):
+    """8. What the engines of a base model hold is not promised twice; one group may go alone."""
+
+    def see(self, fact: Fact) -> None:
+        if not isinstance(fact, Planned):
+            return
+        sent = {c.group for c in fact.commands if isinstance(c, DispatchGroup)}
+        for base_model in sorted({t.base_model for t in fact.snapshot.tasks}) if sent else ():
+            live = live_workers(fact.snapshot)
+            workers = {
+                f"worker:{w.incarnation}": w
+                for w in live.values()
+                if w.kind == "rollout" and base_model in w.base_models
+            }
+            flying = [
+                (task, group)
+                for task in fact.snapshot.tasks
+                if task.base_model == base_model and task.step
+                for group in task.step.groups
+                if group.id in sent
+                or (group.state == "dispatched" and not group_loss(group, fact.snapshot, live))
+            ]
+            if len(flying) > 1 and any(group.id in sent for _, group in flying):
+                self.check(base_model, workers, flying, sent)
+
+    def check(
+        self,
+        base_model: str,
+        workers: dict[str, WorkerView],
+        flying: list[tuple[TaskView, GroupView]],
+        sent: set[str],
+    ) -> None:
+        """workers: by place. flying: all groups in flight, those of this plan, `sent`, too."""
+        raise NotImplementedError
+
+
+class Slots(Promises):
+    """Sequences: in flight is at most 1.5 times what there is."""
 
     name = "8 slots promised once"
 
-    def see(self, fact: Fact) -> None:
-        if isinstance(fact, Planned):
-            sent = {c.group for c in fact.commands if isinstance(c, DispatchGroup)}
-            for base_model in {t.base_model for t in fact.snapshot.tasks} if sent else ():
-                self._check_base_model(fact.snapshot, base_model, sent)
+    def check(
+        self,
+        base_model: str,
+        workers: dict[str, WorkerView],
+        flying: list[tuple[TaskView, GroupView]],
+        sent: set[str],
+    ) -> None:
+        slots = sum(worker.slots for worker in workers.values())
+        count = 0
+        for task, group in flying:
+            present = 0 if group.id in sent else sum(where.count for where in group.whereabouts)
+            count += present or task.group_size
+        what = f"{base_model}: {count} sequences in flight for {slots} slots"
+        self.require(count <= IN_FLIGHT_PER_SLOT * slots, what)
 
-    def _check_base_model(self, snapshot: Snapshot, base_model: str, sent: set[str]) -> None:
-        live = live_workers(snapshot)
-        slots = sum(w.slots for w in live.values() if base_model in w.base_models)
-        flying, is_new = [], False
-        for task in snapshot.tasks:
-            if task.base_model != base_model or not task.step:
+
+class Memory(Promises):
+    """KV: what is expected of all with the workers fits; what no beat has seen fits what is free.
+
+    Ten tokens a trajectory are expected, as the simulated tasks cost.
+    """
+
+    name = "8 memory promised once"
+
+    def check(
+        self,
+        base_model: str,
+        workers: dict[str, WorkerView],
+        flying: list[tuple[TaskView, GroupView]],
+        sent: set[str],
+    ) -> None:
+        seen = unseen = 0
+        for task, group in flying:
+            if group.id in sent or not group.whereabouts:
+                unseen += 10 * task.group_size
                 continue
-            for group in task.step.groups:
-                if group.id in sent:
-                    flying.append(task.group_size)
-                    is_new = True
-                elif group.state == "dispatched" and not group_loss(group, snapshot, live):
-                    present = sum(where.count for where in group.whereabouts)
-                    flying.append(present or task.group_size)
-        fits = sum(flying) <= IN_FLIGHT_PER_SLOT * slots or len(flying) == 1
-        what = f"{base_model}: {sum(flying)} sequences in flight for {slots} slots"
-        self.require(fits or not is_new, what)
+            for where in group.whereabouts:
+                worker = workers.get(where.place)
+                if worker and where.since <= worker.last_beat_at:
+                    seen += 10 * where.count
+                elif worker or where.place == f"queue:rollout.{base_model}":
+                    unseen += 10 * where.count
+        whole = sum(worker.kv_tokens for worker in workers.values())
+        free = sum(worker.kv_tokens_free for worker in workers.values())
+        what = f"{base_model}: {seen} tokens of KV expected and {unseen} promised"
+        self.require(seen + unseen <= whole, f"{what}, of {whole}")
+        self.require(unseen <= free, f"{what}, {free} free")
+
+
+class Adapters(Promises):
+    """Adapter slots: no task begins while as many are with the workers as one of them can hold."""
+
+    name = "8 adapter slots promised once"
+
+    def check(
+        self,
+        base_model: str,
+        workers: dict[str, WorkerView],
+        flying: list[tuple[TaskView, GroupView]],
+        sent: set[str],
+    ) -> None:
+        places = {*workers, f"queue:rollout.{base_model}"}
+        before = {
+            task.id
+            for task, group in flying
+            if group.id not in sent
+            and (not group.whereabouts or any(w.place in places for w in group.whereabouts))
+        }
+        new = {task.id for task, group in flying if group.id in sent} - before
+        slots = min(worker.adapter_slots for worker in workers.values())
+        what = f"{base_model}: {sorted(new)} beside {sorted(before)} for {slots} adapter slots"
+        self.require(not new or len(before | new) <= slots, what)
 
 
 CHECKERS: tuple[type[Checker], ...] = (
@@ -298,4 +391,6 @@ CHECKERS: tuple[type[Checker], ...] = (
     OwnFailure,
     Durability,
     Slots,
+    Memory,
+    Adapters,
 )

@@ -39,6 +39,7 @@ class StepRow:
     fence: int = 0
     errors: int = 0
     last_error: str = ""
+    opened_at: float = 0.0
     dispatched_at: float = 0.0
     holder: str = ""
 

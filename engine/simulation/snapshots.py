@@ -64,6 +64,7 @@ def _step_view(step: StepRow, broker: Broker) -> StepView:
         fence=step.fence,
         errors=step.errors,
         last_error=step.last_error,
+        opened_at=step.opened_at,
         dispatched_at=step.dispatched_at,
         holder=step.holder,
     )

@@ -76,7 +76,7 @@ class Store:
         if task.state != "running" or any(s.number == command.number for s in task.steps):
             return False
         groups = [GroupRow(f"{task.id}.{command.number}.{i}", i) for i in range(task.batch_size)]
-        step = StepRow(command.number, groups)
+        step = StepRow(command.number, groups, opened_at=now)
         task.steps.append(step)
         self._groups.update({group.id: (task, step, group) for group in groups})
         self.facts.append(StepOpened(task.id, step.number))

@@ -24,6 +24,7 @@ GRADE_S = (0.05, 1.0)
 STORE_S = (0.0, 0.3)  # writing a payload or an adapter
 SLOW_STORE_S = (5.0, 30.0)
 TRAIN_S = (0.5, 4.0)
+SIZE = (4, 16)  # tokens of a trajectory; ten are expected
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Role:
     kind: str
     base_models: tuple[str, ...]
     slots: int  # pieces of work at once
+    kv_tokens: int = 0  # of a rollout worker's engine
+    adapter_slots: int = 0
 
     @property
     def queues(self) -> list[str]:
@@ -63,6 +66,7 @@ class Worker:
         self.held: list[Sample | PassMessage] = []
         self._silent_from = self._silent_until = 0.0
         self._last_beat_at = machine.clock.now
+        self._figures = self.figures(machine.clock.now)  # as of the last beat
 
     def __str__(self) -> str:
         return self.incarnation
@@ -81,14 +85,20 @@ class Worker:
             started_at=self.started_at,
             last_beat_at=self._beat(),
             slots=slots,
+            **self._figures,
         )
 
     def _beat(self) -> float:
         """When it beat last; beats are worked out when somebody looks."""
         now = self.machine.clock.now
-        if self.is_alive and now >= self._silent_until:
-            self._last_beat_at = max(self._last_beat_at, now - now % BEAT_S)
+        beat = now - now % BEAT_S
+        if self.is_alive and now >= self._silent_until and beat > self._last_beat_at:
+            self._last_beat_at, self._figures = beat, self.figures(beat)
         return self._last_beat_at
+
+    def figures(self, at: float) -> dict[str, int]:
+        """What a beat tells of what is held; `_beat` comes before every change of that."""
+        return {}
 
     def fall_silent(self, seconds: float) -> None:
         """Stop beating, and nothing else."""
@@ -129,16 +139,34 @@ class Worker:
 
     def _release(self, held: Sample | PassMessage) -> None:
         """Done with it; room for the next message."""
+        self._beat()
         self.held.remove(held)
         while self.take():
             pass
 
 
 class RolloutWorker(Worker):
-    """Generates the trajectories of groups; says with each which adapter it applied."""
+    """Generates the trajectories of groups; says with each which adapter it applied.
+
+    A trajectory's KV grows to its size, which is the expected one only on average.
+    """
+
+    def figures(self, at: float) -> dict[str, int]:
+        """KV and adapters as the engine tells them: what does not fit waits, and takes none."""
+        samples = [held for held in self.held if isinstance(held, Sample)]
+        grown = sum(
+            sample.num_tokens * min(1.0, (at - sample.began_at) / GENERATE_S[1])
+            for sample in samples
+        )
+        return {
+            "kv_tokens": self.role.kv_tokens,
+            "kv_tokens_free": max(0, round(self.role.kv_tokens - grown)),
+            "adapter_slots": self.role.adapter_slots,
+        }
 
     def _begin(self, message: object) -> None:
         assert isinstance(message, GroupMessage)
+        self._beat()
         faults, broker, store = self.machine.faults, self.machine.broker, self.machine.store
         indexes = range(message.size)
         if not broker.move(message.group, message.attempt, indexes, self.place):
@@ -154,7 +182,8 @@ class RolloutWorker(Worker):
         if faults.happens(faults.rates.wrong_adapter) and group.errors == 0:
             digest = faults.rng.choice([d for t in store.tasks.values() for _, d in t.versions])
         for index in indexes:
-            sample = Sample(message.group, message.attempt, index, digest)
+            num_tokens, now = faults.rng.randint(*SIZE), self.machine.clock.now
+            sample = Sample(message.group, message.attempt, index, digest, num_tokens, now)
             self.held.append(sample)
             self._after(GENERATE_S, self._generated, message.task, sample)
 

@@ -61,7 +61,9 @@ class Heartbeat:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(BEAT_S):
+        pause_s = 0.0  # the first at once: figures that the planner lacks bound nothing
+        while not self._stop.wait(pause_s):
+            pause_s = BEAT_S
             try:
                 self._beat_and_tend()
             except Exception as error:  # without this thread the worker would be dead for ever

@@ -149,6 +149,7 @@ def _task_view(task: Any, groups: dict[int, tuple[GroupView, ...]]) -> TaskView:
         batch_size=config["batch_size"],
         group_size=config["group_size"],
         group_cost=_group_cost(task),
+        group_kv=_group_kv(task),
         version=task.latest_version if is_prepared else -1,
         prepare_sent_at=_epoch(task.prepare_sent_at),
         prepare_error=task.prepare_error,
@@ -166,6 +167,15 @@ def _group_cost(task: Task) -> int:
     return max(1, task.config["group_size"] * task.config["max_completion_length"] // 2)
 
 
+def _group_kv(task: Task) -> int:
+    """Tokens of KV that a group may be expected to fill: as measured, or all it may before that."""
+    if task.mean_group_tokens:
+        return max(1, round(task.mean_group_tokens))
+    config = task.config
+    longest = config["max_prompt_length"] + config["group_size"] * config["max_completion_length"]
+    return max(1, longest)
+
+
 def _step_view(step: Step, groups: dict[int, tuple[GroupView, ...]]) -> StepView:
     return StepView(
         number=step.number,
@@ -175,12 +185,14 @@ def _step_view(step: Step, groups: dict[int, tuple[GroupView, ...]]) -> StepView
         fence=step.fence,
         errors=step.errors,
         last_error=step.last_error,
+        opened_at=step.opened_at.timestamp(),
         dispatched_at=_epoch(step.dispatched_at),
         holder=step.holder,
     )
 
 
 def _worker_view(worker: Worker) -> WorkerView:
+    stats = worker.stats
     return WorkerView(
         incarnation=str(worker.pk),
         name=worker.name,
@@ -189,6 +201,10 @@ def _worker_view(worker: Worker) -> WorkerView:
         started_at=worker.started_at.timestamp(),
         last_beat_at=worker.last_beat_at.timestamp(),
         slots=worker.slots,
+        kv_tokens=stats.get("kv_tokens", 0),
+        kv_tokens_free=stats.get("kv_tokens_free", 0),
+        adapter_slots=stats.get("adapter_slots", 0),
+        tokens_per_s=stats.get("tokens_per_s", 0.0),
     )
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.manager.leases import group_loss, live_workers, pass_loss
 from engine.manager.snapshot import Whereabouts
 
-from .snapshots import NOW, ROLLOUT, dispatched, snapshot, training_step, worker
+from .snapshots import (
+    NOW,
+    ROLLOUT,
+    dispatched,
+    open_step,
+    snapshot,
+    task,
+    training_step,
+    worker,
+)
 
 
 def loss_of(*places: Whereabouts, dispatched_at: float = NOW - 1, **fields: object) -> str:
@@ -64,6 +75,42 @@ def test_a_group_is_lost_after_ten_minutes_in_a_queue_that_never_empties() -> No
     in_queue, longer = (Whereabouts("queue:environment", NOW - s, 1) for s in (600, 600.1))
     assert loss_of(in_queue, queues=queues) == ""
     assert loss_of(longer, queues=queues) == ("it sat in the queue environment for more than 600 s")
+
+
+def test_a_queue_of_a_slow_engine_may_take_as_long_as_that_engine_takes() -> None:
+    """Ten groups of 1,000 tokens at 5 a second: 2,000 s, thrice that is the limit."""
+    name = "rollout.smollm2"
+    place = Whereabouts(f"queue:{name}", NOW - 5_900, 4)
+    groups = [dispatched(f"g{i}", i, whereabouts=(place,)) for i in range(10)]
+    view = snapshot(
+        task(group_kv=1000, step=open_step(*groups)),
+        workers=(worker("r#1", "rollout", slots=8, tokens_per_s=5.0),),
+        queues={name: 10},
+    )
+    assert group_loss(groups[0], view, live_workers(view)) == ""
+    later = replace(groups[0], whereabouts=(replace(place, since=NOW - 6_100),))
+    assert group_loss(later, view, live_workers(view)) == (
+        f"it sat in the queue {name} for more than 6000 s"
+    )
+    fast = replace(view, workers=(worker("r#1", "rollout", slots=8, tokens_per_s=500.0),))
+    assert group_loss(groups[0], fast, live_workers(fast)) == (
+        f"it sat in the queue {name} for more than 600 s"
+    )
+
+
+def test_a_turn_that_waits_for_a_worker_is_lost_with_that_worker() -> None:
+    """Nobody else reads a worker's own queue. A new life of it does."""
+    name = "rollout.smollm2.r"
+    place = Whereabouts(f"queue:{name}", NOW - 1, 4)
+    assert loss_of(place, queues={name: 1}) == ""
+    reborn = worker("r#2", "rollout", started_at=200.0)
+    assert loss_of(place, workers=(ROLLOUT, reborn), queues={name: 1}) == ""
+    other = worker("s#1", "rollout")
+    silent = worker("r#1", "rollout", last_beat_at=NOW - 10.1)
+    stopped = "the worker that it waited for stopped"
+    assert loss_of(place, workers=(silent, other), queues={name: 1}) == stopped
+    dotted = Whereabouts("queue:rollout.smollm2.box.lan", NOW - 1, 4)
+    assert loss_of(dotted, workers=(worker("box.lan#1", "rollout"),)) == ""
 
 
 def test_one_lost_trajectory_loses_its_group() -> None:

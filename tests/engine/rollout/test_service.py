@@ -5,13 +5,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.models.load import load_base_model
 from engine.models.shapes import linear_shapes
+from engine.rollout.protocol import EngineStats
 from engine.rollout.service import EngineThread
 from engine.rollout.torch_engine import TorchEngine
 from engine.types import AdapterRef, Generation, GenerationRequest, SamplingParams
@@ -152,3 +154,54 @@ def test_a_callback_that_raises_does_not_end_the_thread(
         assert seen.get(timeout=30) == name
     assert thread.stats().tokens_generated == 8
     assert thread.drain(30) == []
+
+
+class Figures:
+    """Stands in for an engine that tells what is free, and keeps sessions."""
+
+    num_slots = num_free_slots = 4
+    has_work = False
+
+    def __init__(self) -> None:
+        self.told = EngineStats(num_slots=4, kv_tokens_free=100, adapters_free=3)
+        self.forgotten: list[str] = []
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None: ...
+
+    def cancel(self, ids: Iterable[str]) -> None: ...
+
+    def forget(self, sessions: Iterable[str]) -> None:
+        self.forgotten += sessions
+        self.told = replace(self.told, kv_tokens_free=60, adapters_free=0, adapters_in_use=3)
+
+    def step(self) -> list[Generation]:
+        return []
+
+    def reset(self) -> None: ...
+
+    def stats(self) -> EngineStats:
+        return self.told
+
+
+def test_sessions_are_forgotten_by_an_idle_engine_and_what_fits_at_all_is_told() -> None:
+    """All KV is free before the first sequence; adapter slots are those in use and those free."""
+    engine = Figures()
+    thread = EngineThread(engine, lambda done: None)
+    first = thread.stats()
+    assert (first.kv_tokens, first.adapter_slots) == (100, 3)
+    thread.forget(["g:1:0", "g:1:1"])
+    deadline = time.monotonic() + 10
+    while thread.stats() == first and time.monotonic() < deadline:
+        time.sleep(0.01)
+    thread.drain(10)
+    assert engine.forgotten == ["g:1:0", "g:1:1"]
+    stats = thread.stats()
+    assert (stats.kv_tokens, stats.kv_tokens_free, stats.adapter_slots) == (100, 60, 3)
+
+
+def test_an_engine_that_tells_nothing_of_its_room_is_not_taken_for_full() -> None:
+    engine = Figures()
+    engine.told = EngineStats(num_slots=4, adapters_in_use=2)
+    thread = EngineThread(engine, lambda done: None)
+    assert (thread.stats().kv_tokens, thread.stats().adapter_slots) == (0, 0)
+    thread.drain(10)

@@ -109,6 +109,30 @@ def slots_promised_twice(snapshot: Snapshot) -> list[Command]:
     return plan(replace(snapshot, workers=(*snapshot.workers, *_doubles(snapshot, "rollout"))))
 
 
+def memory_promised_twice(snapshot: Snapshot) -> list[Command]:
+    """Does not look at the KV that engines tell of."""
+    return plan(_without(snapshot, kv_tokens=0))
+
+
+def forgets_what_it_sent(snapshot: Snapshot) -> list[Command]:
+    """Believes the last beat's free KV, whatever was sent since, and nothing else."""
+    workers = tuple(
+        replace(worker, kv_tokens=1_000_000, kv_tokens_free=worker.kv_tokens_free)
+        for worker in snapshot.workers
+    )
+    costs = tuple(replace(task, group_kv=1) for task in snapshot.tasks)
+    return plan(replace(snapshot, workers=workers, tasks=costs))
+
+
+def adapters_promised_twice(snapshot: Snapshot) -> list[Command]:
+    """Does not look at the adapter slots that engines tell of."""
+    return plan(_without(snapshot, adapter_slots=0))
+
+
+def _without(snapshot: Snapshot, **figures: int) -> Snapshot:
+    return replace(snapshot, workers=tuple(replace(w, **figures) for w in snapshot.workers))
+
+
 def _doubles(snapshot: Snapshot, kind: str) -> list[WorkerView]:
     return [
         replace(worker, incarnation=f"{worker.incarnation}-double", name=f"{worker.name}-double")

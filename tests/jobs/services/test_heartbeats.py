@@ -28,6 +28,19 @@ def _sleep_for(heartbeat: Heartbeat, silence: timedelta) -> None:
     retention.clean()
 
 
+def test_a_worker_tells_its_figures_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the planner would take its engine for boundless until the first beat."""
+    monkeypatch.setattr(heartbeats, "BEAT_S", 60.0)
+    seen: list[str] = []
+    heartbeat = Heartbeat(
+        "rollout", "rollout-a", ["tiny"], 8, lambda: {"kv_tokens": 64}, seen.append
+    )
+    heartbeat.start()
+    _wait_for(seen, 1)
+    heartbeat.stop()
+    assert Worker.objects.get(pk=heartbeat.incarnation).stats == {"kv_tokens": 64}
+
+
 @pytest.mark.parametrize("silence", [timedelta(minutes=2), timedelta(hours=30)])
 def test_a_worker_that_was_taken_for_dead_comes_back(silence: timedelta) -> None:
     heartbeat = Heartbeat("rollout", "rollout-a", ["tiny"], slots=8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 from redis import Redis
 
@@ -15,6 +15,7 @@ from engine.types import pack_ids
 from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, Worker
 from jobs.services import joins, planning
+from jobs.services.flights import look_at_flights
 from jobs.services.payloads import write_prompts
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis")]
@@ -48,6 +49,12 @@ def prepared(task: Task, workers: None) -> Task:
 def _plan() -> None:
     while planning.plan_once():
         pass
+
+
+def _snapshot() -> Any:
+    flights = look_at_flights()
+    with transaction.atomic():
+        return planning.take_snapshot(flights)
 
 
 def _messages(queue: str) -> list[dict[str, Any]]:
@@ -195,6 +202,35 @@ def test_a_task_with_all_its_versions_succeeds(prepared: Task) -> None:
 def test_a_quiet_system_is_left_alone(prepared: Task) -> None:
     _plan()
     assert planning.plan_once() == 0
+
+
+def test_the_planner_sees_what_engines_told_with_their_last_beat(prepared: Task) -> None:
+    figures = {"kv_tokens": 900, "kv_tokens_free": 70, "adapter_slots": 5, "tokens_per_s": 12.5}
+    Worker.objects.filter(kind="rollout").update(stats={**figures, "num_running": 3})
+    (seen,) = [w for w in _snapshot().workers if w.kind == "rollout"]
+    assert {name: getattr(seen, name) for name in figures} == figures
+    (silent,) = [w for w in _snapshot().workers if w.kind == "training"]
+    assert (silent.kv_tokens, silent.adapter_slots) == (0, 0)
+
+
+def test_a_group_is_expected_to_fill_all_it_may_until_some_were_measured(prepared: Task) -> None:
+    """2 trajectories of 64 tokens and a prompt of 512; fairness counts half of what they may."""
+    (view,) = _snapshot().tasks
+    assert (view.group_cost, view.group_kv) == (64, 640)
+    Task.objects.update(mean_group_tokens=90.4)
+    (view,) = _snapshot().tasks
+    assert (view.group_cost, view.group_kv) == (90, 90)
+
+
+def test_groups_wait_for_the_memory_of_the_engine(prepared: Task) -> None:
+    Task.objects.update(mean_group_tokens=100)
+    Worker.objects.filter(kind="rollout").update(stats={"kv_tokens": 150, "kv_tokens_free": 150})
+    _plan()
+    assert len(_messages("rollout.tiny")) == 1
+    prepared.refresh_from_db()
+    assert prepared.reason == (
+        "step 1 of 2: 1 of 2 groups waiting for room in the engine: its memory for tokens is taken"
+    )
 
 
 def test_planning_asks_the_database_a_constant_number_of_times(

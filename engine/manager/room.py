@@ -1,0 +1,103 @@
+"""What the engines of one base model have room for while a plan is made: sequences, KV, adapters.
+
+Nothing is promised twice. A trajectory in flight takes a sequence until it is finished; it takes
+the KV that it may be expected to fill while it is with the rollout workers or on its way to them;
+its task takes an adapter slot of every worker as long, for any of them may be given its groups.
+Of KV, a worker has left what it said was free at its last beat, or what is left of the whole once
+all that this beat covers has grown to its expected size, whichever is less; what was sent since
+counts besides, until a beat covers it. What an engine does not say does not bound it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import floor, inf
+
+from .snapshot import GroupView, TaskView, Whereabouts, WorkerView
+
+IN_FLIGHT_PER_SLOT = 1.5  # half as much again waits in the queue, so that no engine runs dry
+
+SEQUENCES = "all its sequences are taken"
+KV = "its memory for tokens is taken"
+ADAPTERS = "other tasks use all its adapter slots"
+
+
+class Room:
+    """Promises on the living rollout workers of a base model."""
+
+    def __init__(self, workers: list[WorkerView]) -> None:
+        self._workers = {f"worker:{worker.incarnation}": worker for worker in workers}
+        self._capacity = floor(IN_FLIGHT_PER_SLOT * sum(worker.slots for worker in workers))
+        self._adapter_slots = min((w.adapter_slots for w in workers if w.adapter_slots), default=0)
+        self._in_flight = 0  # sequences
+        self._covered: dict[str, float] = defaultdict(
+            float
+        )  # tokens by worker, as of its last beat
+        self._promised = 0.0  # tokens that no beat covers yet
+        self._tasks: set[str] = set()  # whose adapters are in use, or are about to be
+
+    def add_flight(self, task: TaskView, group: GroupView) -> None:
+        """Count what a dispatched group takes."""
+        self._in_flight += unfinished(task, group)
+        if not group.whereabouts:
+            self._promise(task, task.group_size)
+        for where in group.whereabouts:
+            worker = self._workers.get(where.place)
+            if worker and where.since <= worker.last_beat_at:
+                self._covered[where.place] += _kv_tokens(task, where.count)
+                self._tasks.add(task.id)
+            elif worker or is_rollout_queue(where):
+                self._promise(task, where.count)
+
+    def promise(self, task: TaskView) -> None:
+        """Count a group that is dispatched now."""
+        self._in_flight += task.group_size
+        self._promise(task, task.group_size)
+
+    def _promise(self, task: TaskView, sequences: int) -> None:
+        self._promised += _kv_tokens(task, sequences)
+        self._tasks.add(task.id)
+
+    def lack(self, task: TaskView) -> str:
+        """What another group of the task would have to wait for, in words; "" if it may go.
+
+        One group may always go alone, however large.
+        """
+        if not self._workers:
+            return SEQUENCES
+        if self._in_flight == 0:
+            return ""
+        if task.id not in self._tasks and 0 < self._adapter_slots <= len(self._tasks):
+            return ADAPTERS
+        if self._in_flight + task.group_size > self._capacity:
+            return SEQUENCES
+        if _kv_tokens(task, task.group_size) > self._kv_tokens_free():
+            return KV
+        return ""
+
+    def _kv_tokens_free(self) -> float:
+        """Tokens not promised to anyone; no bound if one of the workers does not say."""
+        if not all(worker.kv_tokens for worker in self._workers.values()):
+            return inf
+        free = sum(
+            min(worker.kv_tokens_free, worker.kv_tokens - self._covered[place])
+            for place, worker in self._workers.items()
+        )
+        return free - self._promised
+
+
+def unfinished(task: TaskView, group: GroupView) -> int:
+    """Trajectories of a dispatched group that are still under way."""
+    if not group.whereabouts:
+        return task.group_size
+    return min(task.group_size, sum(where.count for where in group.whereabouts))
+
+
+def is_rollout_queue(where: Whereabouts) -> bool:
+    """Whether that is the shared queue of a base model, or the own one of a rollout worker."""
+    return where.place.startswith("queue:rollout.")
+
+
+def _kv_tokens(task: TaskView, sequences: int) -> float:
+    """Tokens of KV that so many trajectories of the task may be expected to fill."""
+    return (task.group_kv or task.group_cost) * sequences / max(1, task.group_size)
