@@ -263,6 +263,15 @@ ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine ho
 DEVICE = env("MARLAAS_DEVICE", default="auto")  # of rollout and training; engine/models/device.py
 TORCH_THREADS = env.int("TORCH_THREADS", default=0)  # 0: torch decides
 
+# How far the rollout engine's log-probs may be from the trainer's before a task is paused, in nats
+# a token, for 16-bit weights (a hundredth of it for float32); 0: never. See docs/architecture.md.
+MISMATCH_KL_MAX = env.float("MARLAAS_MISMATCH_KL_MAX", default=0.05)
+CANARY_DIFF_MAX = env.float("MARLAAS_CANARY_DIFF_MAX", default=0.5)
+if not (MISMATCH_KL_MAX >= 0 and CANARY_DIFF_MAX >= 0):
+    raise ImproperlyConfigured(
+        "MARLAAS_MISMATCH_KL_MAX and MARLAAS_CANARY_DIFF_MAX must be numbers of at least 0"
+    )
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

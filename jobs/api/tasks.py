@@ -61,6 +61,7 @@ class TaskSerializer(serializers.ModelSerializer[Task]):
             "created_by",
             "state",
             "reason",
+            "pause_reason",
             "phase",
             "phase_since",
             "queue_position",

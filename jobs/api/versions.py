@@ -11,7 +11,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
@@ -26,16 +26,45 @@ ADAPTER_FILES = "adapter_*"  # for inference; the training state beside it is no
 CHUNK_BYTES = 2**20
 
 
+class CanarySerializer(serializers.Serializer[Any]):
+    """Whether the adapter is served as it was trained: log-probs of fixed tokens, compared."""
+
+    mean = serializers.FloatField(help_text="nats a token: mean absolute difference")
+    max = serializers.FloatField(help_text="nats: largest absolute difference")
+    kl = serializers.FloatField(help_text="nats a token: mean of k3, a distance")
+    base_mean = serializers.FloatField(
+        help_text="nats a token: mean absolute difference to the base model without the adapter"
+    )
+    problem = serializers.CharField(help_text="what is wrong; empty: nothing")
+    at = serializers.DateTimeField()
+
+
 class VersionSerializer(serializers.ModelSerializer[PolicyVersion]):
     is_available = serializers.SerializerMethodField(help_text="false: its files were cleaned up")
 
+    canary = serializers.SerializerMethodField(
+        help_text="last check of the served weights; null: not checked yet, as version 0 never is"
+    )
+
     class Meta:
         model = PolicyVersion
-        fields = ("number", "digest", "num_bytes", "is_kept", "is_available", "created_at")
+        fields = (
+            "number",
+            "digest",
+            "num_bytes",
+            "is_kept",
+            "is_available",
+            "canary",
+            "created_at",
+        )
 
     def get_is_available(self, version: PolicyVersion) -> bool:
         """Whether it can be downloaded."""
         return version.deleted_at is None
+
+    @extend_schema_field(CanarySerializer(allow_null=True))
+    def get_canary(self, version: PolicyVersion) -> dict[str, Any] | None:
+        return version.canary or None
 
 
 class Versions(OwnedList):

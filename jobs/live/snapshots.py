@@ -87,6 +87,7 @@ def _versions(task: Task) -> list[dict[str, Any]]:
             "num_bytes": version.num_bytes,
             "is_kept": version.is_kept,
             "is_deleted": version.deleted_at is not None,
+            "canary": version.canary or None,
             "created_at": version.created_at.isoformat(),
         }
         for version in task.versions.order_by("number")

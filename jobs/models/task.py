@@ -46,6 +46,15 @@ class Task(models.Model):
     phase_since = models.DateTimeField(null=True)
     queue_position = models.PositiveIntegerField(default=0, help_text="1 is next; 0: not queued")
 
+    pause_reason = models.CharField(
+        max_length=500,
+        blank=True,
+        help_text="why the system paused it; blank: a person did, or it is not paused",
+    )
+    mismatched_steps = models.PositiveSmallIntegerField(
+        default=0, help_text="steps in a row whose rollout_train_kl was over the limit"
+    )
+
     prompts_key = models.CharField(
         max_length=300, blank=True, help_text="tokenised prompts in the artifact store"
     )

@@ -16,6 +16,11 @@ class PolicyVersion(models.Model):
     num_bytes = models.PositiveBigIntegerField(default=0)
     is_kept = models.BooleanField(default=False, help_text="exempt from clean-up")
     deleted_at = models.DateTimeField(null=True, help_text="its files are gone; the row stays")
+    canary = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="last check: engine.adapters.canary.Mismatch, `problem`, `at`; {}: none yet",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     tenant_path = "task__tenant"

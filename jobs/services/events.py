@@ -5,8 +5,8 @@ reader can never skip a late row. A doorbell says only that there is something t
 costs nothing, because readers also compare heads.
 
 Streams and kinds:
-    task:<id>     state {state, reason, phase, phase_since, queue_position},
-                  metric {step, metrics}, span {…}, version {number, digest},
+    task:<id>     state {state, reason, pause_reason, phase, …},
+                  metric {step, metrics}, span {…}, version {number, digest, canary},
                   group {step, index, id, rewards}, log {level, text}
     tenant:<id>   task {id, name, state, …}
     cluster       span {…}

@@ -33,12 +33,24 @@ def move_task(
     """Move a task whose state is one of `from_states`; False if it is not (someone else won)."""
     with transaction.atomic():
         moved = Task.objects.filter(pk=task_id, state__in=list(from_states)).update(
-            state=to, reason=reason[:500], **fields
+            state=to, reason=reason[:500], **{"pause_reason": "", **fields}
         )
         if moved:
             announce(Task.objects.select_related("tenant").get(pk=task_id), log=True)
             transaction.on_commit(ring_planner)
     return bool(moved)
+
+
+def hold_task(task_id: Any, reason: str) -> bool:
+    """Pause a running task for a cause that is no person's; False if it does not run."""
+    return move_task(
+        task_id,
+        Task.State.PAUSED,
+        from_states=[Task.State.RUNNING],
+        reason=reason,
+        pause_reason=reason[:500],
+        mismatched_steps=0,
+    )
 
 
 def end_task(task_id: Any, state: str, reason: str, *, from_states: Iterable[str]) -> bool:
@@ -79,7 +91,8 @@ def announce(task: Task, *, log: bool = False) -> None:
         events.Event(f"tenant:{task.tenant_id}", "task", {"id": str(task.id), **state}),
     ]
     if log:
-        found.append(log_event(task, "info", f"{task.get_state_display()}. {task.reason}".strip()))
+        level = "warning" if task.pause_reason else "info"
+        found.append(log_event(task, level, f"{task.get_state_display()}. {task.reason}".strip()))
     events.record(found)
 
 
@@ -96,6 +109,7 @@ def state_data(task: Task) -> dict[str, Any]:
         "name": task.name,
         "state": task.state,
         "reason": task.reason,
+        "pause_reason": task.pause_reason,
         "phase": task.phase,
         "phase_since": task.phase_since.isoformat() if task.phase_since else None,
         "queue_position": task.queue_position,

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from engine.types import Trajectory
 from jobs.models import Group, PolicyVersion, Span, Step, Task
-from jobs.services import events
+from jobs.services import events, mismatch
 from jobs.services.failures import told
 from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import read_group
@@ -105,6 +105,7 @@ def commit_version(
                 *_end_span(taken, tokens),
             ]
         )
+        mismatch.judge_step(task, step.number, metrics)
         transaction.on_commit(ring_planner)
     return True
 

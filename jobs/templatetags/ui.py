@@ -42,6 +42,23 @@ def status(state: str) -> SafeString:
 
 
 @register.simple_tag
+def canary(found: dict[str, Any]) -> SafeString:
+    """The last check of a version's served weights; as static/js/task_page.js writes it."""
+    if not found:
+        return SafeString("–")
+    tone, glyph, word = ("bad", "!", "off by") if found["problem"] else ("ok", "✓", "within")
+    return format_html(
+        '<span class="status" data-tone="{}" title="{}"><span class="glyph" aria-hidden="true">{}'
+        '</span><span class="word">{} {} nats</span></span>',
+        tone,
+        found["problem"],
+        glyph,
+        word,
+        plain(found["mean"]),
+    )
+
+
+@register.simple_tag
 def sparkline(values: list[float]) -> SafeString:
     """A curve without axes, 88 x 20; its figures stand beside it."""
     if len(values) < 2:
@@ -75,6 +92,19 @@ def score(value: float | None) -> str:
 def signed(value: float | None) -> str:
     """A difference with its sign."""
     return "–" if value is None else f"{value:+.3f}".replace("-", "\u2212")
+
+
+@register.filter
+def plain(value: float | None) -> str:
+    """A figure of any size with about four significant digits: 0.0512, 3.10e\u22124."""
+    if value is None:
+        return "–"
+    if value != 0 and not 1e-3 <= abs(value) < 1e6:
+        digits, _, exponent = f"{value:.2e}".partition("e")
+        text = f"{digits}e{int(exponent):+d}"
+    else:
+        text = f"{value:.4g}"
+    return text.replace("-", "\u2212")
 
 
 @register.filter

@@ -38,6 +38,7 @@ from jobs.models import BaseModel
 from jobs.services import dispatch, groups, joins
 from jobs.services.payloads import pack_trajectory
 from jobs.workers import hosting
+from jobs.workers.canaries import Canaries
 from marlaas_site.celery import app
 
 STALE_CHECK_S = 1.0
@@ -70,6 +71,7 @@ class RolloutHost:
         """engine_thread: called with the completion callback, returns a started EngineThread."""
         self._stop_ids = stop_ids
         self._held: dict[tuple[str, int], _Held] = {}
+        self._canaries = Canaries()
         self._lock = threading.Lock()
         self._outbox: queue.Queue[list[Generation]] = queue.Queue()
         self._leaving = threading.Event()
@@ -103,7 +105,8 @@ class RolloutHost:
                 return
             self._held[key] = _Held(message, set(message["indexes"]))
         try:
-            is_taken = self.engine.submit(requests)
+            canaries = self._canaries.requests(requests[0].adapter)
+            is_taken = self.engine.submit([*canaries, *requests])
         except Exception:
             with self._lock:
                 self._held.pop(key, None)
@@ -134,7 +137,8 @@ class RolloutHost:
         """The sender thread: publishes whatever the engine completes, in order."""
         while True:
             for generation in self._outbox.get():
-                self._try_to_finish(generation)
+                if not self._canaries.take(generation):
+                    self._try_to_finish(generation)
             self._outbox.task_done()
 
     def _try_to_finish(self, generation: Generation) -> None:

@@ -2,7 +2,7 @@
 
 import "./chart.js";
 import "./lanes.js";
-import { count, roughly, score, signed, status } from "./format.js";
+import { count, plain, roughly, score, signed, status } from "./format.js";
 import { LiveClient } from "./live.js";
 
 const MAX_LOG_LINES = 200;
@@ -25,6 +25,7 @@ async function takeSnapshot() {
   done = x.length ? x[x.length - 1] + 1 : 0;
   flatShare = metrics.frac_reward_zero_std?.last[x.length - 1] ?? 0;
   for (const chart of charts) chart.setCurves(found.series);
+  for (const version of found.versions) addVersion(version);
   lanes.setSpans(found.spans, found.server_time, state.ended_at ? Date.parse(state.ended_at) : null);
   page.querySelector('[data-live="log"]').replaceChildren(...found.log.map(logLine));
   showAll();
@@ -92,6 +93,8 @@ function showAll() {
 function showState() {
   part("status").replaceChildren(status(state.state));
   set("reason", state.reason);
+  part("pause-reason").hidden = !state.pause_reason;
+  set("pause-reason", state.pause_reason);
   const parts = [`${count(done)} of ${count(maxSteps)} steps done`];
   if (state.state === "queued" && state.queue_position) parts.push(`place ${state.queue_position} in the queue`);
   if (state.state === "running" && done && state.started_at) {
@@ -125,9 +128,10 @@ function scrollLog() {
   list.scrollTop = list.scrollHeight;
 }
 
-function addVersion({ number, digest }) {
+function addVersion({ number, digest, canary }) {
   const body = part("versions");
-  if (body.querySelector(`[data-version="${number}"]`)) return;
+  const known = body.querySelector(`[data-version="${number}"]`);
+  if (known) return showCanary(known, canary);
   body.querySelector("[data-none]")?.remove();
   const row = page.querySelector("template[data-version-row]").content.firstElementChild.cloneNode(true);
   row.dataset.version = number;
@@ -136,7 +140,21 @@ function addVersion({ number, digest }) {
   const link = row.querySelector("a");
   link.href = link.getAttribute("href").replace("/0/", `/${number}/`);
   link.querySelector(".visually-hidden").textContent = ` version ${number}`;
+  showCanary(row, canary);
   body.prepend(row);
+}
+
+// As the server writes it (jobs/templatetags/ui.py).
+function showCanary(row, canary) {
+  if (!canary) return;
+  const [tone, glyph, word] = canary.problem ? ["bad", "!", "off by"] : ["ok", "✓", "within"];
+  const box = span("status", "");
+  box.dataset.tone = tone;
+  box.title = canary.problem;
+  const sign = span("glyph", glyph);
+  sign.setAttribute("aria-hidden", "true");
+  box.append(sign, span("word", `${word} ${plain(canary.mean)} nats`));
+  row.querySelector("[data-canary]").replaceChildren(box);
 }
 
 const first = await takeSnapshot();
