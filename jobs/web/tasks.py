@@ -98,9 +98,9 @@ SMALL_CHARTS = (
     ("grad_norm", "Gradient norm", "before clipping"),
     ("kl", "KL to the base model", "nats a token"),
     ("entropy", "Entropy", "nats a token"),
-    ("rollout_train_kl", "Engine against trainer, KL", "nats a token"),
-    ("rollout_train_diff/mean", "Engine against trainer, mean difference", "nats a token"),
-    ("rollout_train_diff/max", "Engine against trainer, largest difference", "nats"),
+    ("rollout_train_kl", "Rollout mismatch, KL", "nats a token"),
+    ("rollout_train_diff/mean", "Rollout mismatch, mean", "nats a token"),
+    ("rollout_train_diff/max", "Rollout mismatch, largest", "nats"),
     ("time/train_s", "Training pass", "s"),
 )
 

@@ -93,6 +93,7 @@ function showAll() {
 function showState() {
   part("status").replaceChildren(status(state.state));
   set("reason", state.reason);
+  part("reason").hidden = Boolean(state.pause_reason);
   part("pause-reason").hidden = !state.pause_reason;
   set("pause-reason", state.pause_reason);
   const parts = [`${count(done)} of ${count(maxSteps)} steps done`];

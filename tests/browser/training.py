@@ -134,6 +134,9 @@ class Run:
             "completions/mean_length": 6.4 + self.rng.uniform(-0.4, 0.4),
             "grad_norm": 0.5 + 0.3 * self.rng.random(),
             "entropy": 1.9 - mean + 0.1 * self.rng.random(),
+            "rollout_train_kl": 0.002 + 0.002 * self.rng.random(),
+            "rollout_train_diff/mean": 0.04 + 0.01 * self.rng.random(),
+            "rollout_train_diff/max": 0.2 + 0.2 * self.rng.random(),
             "time/train_s": train_s or 0.8,
         }
         span = self._span(

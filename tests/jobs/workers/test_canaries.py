@@ -170,8 +170,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[rollout.RolloutHost]:
 def test_an_engine_that_serves_another_adapter_pauses_the_task_while_its_group_goes_on(
     host: Any, adapter: AdapterRef, task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[int] = []
-    monkeypatch.setattr(rollout, "_send_on", lambda message, index, done: sent.append(index))
+    sent: list[Generation] = []
+    monkeypatch.setattr(rollout, "_send_on", lambda *given: sent.append(given[-1]))
     artifacts.put_directory("adapters/1", Path(adapter.path))
     joins.open_attempt("g", 1, 2, "queue:rollout.tiny")
     rollout.generate(
@@ -186,6 +186,8 @@ def test_an_engine_that_serves_another_adapter_pauses_the_task_while_its_group_g
             "adapter": "adapters/1",
             "prompt": pack_ids([1, 2]),
             "row": {},
+            "environment": "single_turn",
+            "max_turns": 1,
             "indexes": [0, 1],
             "seeds": [7, 8],
             "max_new_tokens": 3,
@@ -196,7 +198,7 @@ def test_an_engine_that_serves_another_adapter_pauses_the_task_while_its_group_g
     while len(sent) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     task.refresh_from_db()
-    assert sent == [0, 1]
+    assert [generation.id for generation in sent] == ["g:1:0", "g:1:1"]
     assert [request.id.split(":")[0] for request in host.engine.requests] == ["canary", "g", "g"]
     assert task.state == "paused"
     assert task.pause_reason.startswith("Version 1 is not served as it was trained")
