@@ -14,7 +14,7 @@ function apply(items) {
       continue;
     }
     row.querySelector('[data-cell="status"]').replaceChildren(status(data.state));
-    row.querySelector('[data-cell="reason"]').textContent = data.reason;
+    row.querySelector('[data-cell="reason"]').textContent = data.pause_reason || data.reason;
   }
 }
 
