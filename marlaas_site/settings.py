@@ -266,7 +266,7 @@ TORCH_THREADS = env.int("TORCH_THREADS", default=0)  # 0: torch decides
 # How far the rollout engine's log-probs may be from the trainer's before a task is paused, in nats
 # a token, for 16-bit weights (a hundredth of it for float32); 0: never. See docs/architecture.md.
 MISMATCH_KL_MAX = env.float("MARLAAS_MISMATCH_KL_MAX", default=0.05)
-CANARY_DIFF_MAX = env.float("MARLAAS_CANARY_DIFF_MAX", default=0.5)
+CANARY_DIFF_MAX = env.float("MARLAAS_CANARY_DIFF_MAX", default=0.25)
 if not (MISMATCH_KL_MAX >= 0 and CANARY_DIFF_MAX >= 0):
     raise ImproperlyConfigured(
         "MARLAAS_MISMATCH_KL_MAX and MARLAAS_CANARY_DIFF_MAX must be numbers of at least 0"

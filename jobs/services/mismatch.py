@@ -23,7 +23,7 @@ from jobs.services import events
 from jobs.services.lifecycle import hold_task, lock_task, log_event
 
 STEPS_IN_ROW = 2  # a single step may be an unlucky draw of rare tokens
-NEARER_BASE = 0.3  # share of the canary's limit above which a missing adapter shows: 3 times noise
+NEARER_BASE = 0.5  # share of the canary's limit above which a missing adapter shows
 FLOAT32 = 0.01  # share of the limits that holds for float32 weights, which round far less
 
 

@@ -40,7 +40,7 @@ def test_a_task_says_that_the_system_paused_it_and_a_person_resumes_it(
     record_canary(world.task.pk, 1, world.version.digest, BAD)
     found = api.get(url).json()
     assert found["state"] == "paused"
-    assert "1.5 nats on average, over 0.5" in found["pause_reason"]
+    assert "1.5 nats on average, over 0.25" in found["pause_reason"]
     assert api.post(f"{url}/resume").json()["pause_reason"] == ""
 
 
