@@ -6,9 +6,11 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 endif
 BIN := .venv/bin
 TESTS ?=
+BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup setup-dev run stop test lint format typecheck bench-learn vllm-cpu clean
+.PHONY: help python setup setup-dev run stop test lint format typecheck bench-learn bench-rollout \
+	vllm-cpu clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +48,9 @@ typecheck: setup-dev ## Check types of engine/ and jobs/services/
 
 bench-learn: setup-dev ## Three tasks on the real stack learn at once; about half an hour
 	@$(BIN)/python -m benchmarks.learn
+
+bench-rollout: setup-dev ## The rollout engine against its bars and vLLM; most of an hour (BENCH=--quick)
+	@$(BIN)/python -m benchmarks.rollout $(BENCH)
 
 vllm-cpu: python ## Make .venv-vllm: vLLM without a GPU, for tests and benchmarks; about 4 GB
 	@$(PYTHON) tools/vllm_cpu.py

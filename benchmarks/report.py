@@ -14,7 +14,7 @@ class Row:
     """A figure. `bar` is what is asked of it, None where it is only reported."""
 
     name: str
-    value: float
+    value: float | None  # None: it could not be measured
     unit: str
     bar: float | None = None
     holds: bool | None = None
@@ -28,6 +28,11 @@ def at_least(name: str, value: float, unit: str, bar: float) -> Row:
 def at_most(name: str, value: float, unit: str, bar: float) -> Row:
     """A figure that must not exceed `bar`."""
     return Row(name, value, unit, bar, value <= bar)
+
+
+def missing(name: str, unit: str, bar: float | None = None) -> Row:
+    """A figure that could not be measured: it neither holds nor misses."""
+    return Row(name, None, unit, bar)
 
 
 def machine() -> str:
@@ -48,8 +53,13 @@ def publish(bench: str, rows: list[Row], **more: Any) -> bool:
     """Print the table and the JSON line; False if a figure misses its bar."""
     width = max(len(row.name) for row in rows)
     for row in rows:
-        bar = "" if row.bar is None else f"  bar {row.bar:g}  {'holds' if row.holds else 'MISSED'}"
-        print(f"{row.name:<{width}}  {row.value:>12,.4g} {row.unit}{bar}")
+        value = "not measured" if row.value is None else f"{row.value:,.4g}"
+        bar = "" if row.bar is None else f"  bar {row.bar:g}  {_verdict(row.holds)}"
+        print(f"{row.name:<{width}}  {value:>12} {row.unit}{bar}")
     line = {"bench": bench, "machine": machine(), "rows": [asdict(row) for row in rows], **more}
     print(json.dumps(line))
     return all(row.holds is not False for row in rows)
+
+
+def _verdict(holds: bool | None) -> str:
+    return {True: "holds", False: "MISSED", None: "OPEN"}[holds]
