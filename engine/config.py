@@ -28,8 +28,14 @@ class TaskConfig:
         512, "tokens of a prompt, chat template included", low=1, high=32_768
     )
     max_completion_length: int = parameter(
-        64, "tokens generated at most a trajectory", low=1, high=32_768
+        64, "tokens after the prompt at most a trajectory, in all turns", low=1, high=32_768
     )
+    environment: str = parameter(
+        "single_turn",
+        "single_turn: one answer; retry: a wrong answer may be tried again, the last one counts",
+        choices=("single_turn", "retry"),
+    )
+    max_turns: int = parameter(3, "answers at most a trajectory (retry)", low=1, high=64)
     overlong_policy: str = parameter(
         "skip",
         "prompts longer than max_prompt_length: skip them, or fail the task",

@@ -27,5 +27,18 @@ def batch_rows(seed: int, step: int, batch_size: int, num_prompts: int) -> list[
 
 def trajectory_seed(seed: int, step: int, group: int, index: int) -> int:
     """Seed of one trajectory's sampling, 0 … 2**62 - 1; not of the attempt, so a repeat repeats."""
-    digest = hashlib.sha256(f"{seed}:{step}:{group}:{index}".encode()).digest()
+    return _seed_of(f"{seed}:{step}:{group}:{index}")
+
+
+def turn_seed(seed: int, turn: int) -> int:
+    """Seed of turn 0, 1, … of a trajectory whose seed is `seed`; the first turn's is that one.
+
+    An engine numbers a turn's random numbers from its first token: with one seed for all turns each
+    would be drawn from the same numbers.
+    """
+    return _seed_of(f"{seed}:turn {turn}") if turn else seed
+
+
+def _seed_of(text: str) -> int:
+    digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 2

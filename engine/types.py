@@ -156,7 +156,7 @@ class Trajectory:
     mask: bytes = b""  # one byte a token (T - prompt_length): 1 = trained on
     turns: tuple[Turn, ...] = ()
     text: str = ""  # decoded completion, for graders and people
-    stop_reason: str = ""  # "stop" | "length" | "environment" | "error"
+    stop_reason: str = ""  # "stop" | "length" | "turns" (no more allowed) | "error"
     reward: float | None = None  # None: ungraded
     rewards: dict[str, float | None] = field(default_factory=dict)  # by reward function's name
     error: str = ""  # why it is ungraded

@@ -1,10 +1,12 @@
-"""What an environment is."""
+"""What an environment is, and what it is given."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..rewards import Grader
 from ..types import Trajectory
 
 
@@ -17,10 +19,31 @@ class Reply:
     observation_ids: tuple[int, ...] = ()  # tokens appended before the next turn, mask 0
 
 
+class Chat(Protocol):
+    """The base model's tokenizer and chat template, engine.models.chat.ChatTokenizer."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def encode_message(self, text: str, last_id: int) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What an environment may use of the task that a trajectory is of."""
+
+    chat: Chat
+    graders: tuple[Grader, ...]  # the task's reward functions
+
+
 class Environment(Protocol):
     """Answers turns. It holds no state of an episode: all of it is in the trajectory and its row,
     so any worker can answer any turn."""
 
-    def answer(self, trajectory: Trajectory, row: dict[str, Any]) -> Reply:
+    @property
+    def has_turns(self) -> bool:
+        """Whether an episode may go on after the first turn; its KV is kept then."""
+        ...
+
+    def answer(self, trajectory: Trajectory, row: dict[str, Any], tools: Tools) -> Reply:
         """The answer to the last turn. Raises: EnvironmentFault if there can be none."""
         ...

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..types import Trajectory
-from .environment import Reply
+from .environment import Reply, Tools
 
 
 class SingleTurn:
     """Ends every episode after the first turn."""
 
-    def answer(self, trajectory: Trajectory, row: dict[str, Any]) -> Reply:
+    has_turns = False
+
+    def answer(self, trajectory: Trajectory, row: dict[str, Any], tools: Tools) -> Reply:
         """Always the end."""
         return Reply(is_over=True)

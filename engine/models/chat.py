@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 from ..errors import ModelError
 from .paths import model_directory, read_json
 
+_ANSWER = "THE-ANSWER-STANDS-HERE"  # no template has it in its own words
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -57,6 +58,20 @@ class ChatTokenizer:
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """messages: [{"role": "user", "content": "…"}, …] to prompt ids. Raises: ModelError."""
         return self._tokenizer.encode(self.render(messages), add_special_tokens=False).ids
+
+    def encode_message(self, text: str, last_id: int) -> list[int]:
+        """A user's message after a generation, up to where the next generation begins.
+
+        last_id: the generation's last token; if the template closes the turn with it, it is not
+        repeated. Raises: ModelError if the template refuses.
+        """
+        turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
+        rendered = self.render([*turn, {"role": "user", "content": text}])
+        _, answer, rest = rendered.partition(_ANSWER)
+        if not answer:
+            raise ModelError("The chat template does not show what the assistant has said.")
+        ids = self._tokenizer.encode(rest, add_special_tokens=False).ids
+        return ids[1:] if ids[:1] == [last_id] else ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Token ids to text, special tokens left out."""

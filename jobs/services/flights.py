@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.utils import timezone
 
 from engine.manager.snapshot import Whereabouts
-from jobs.models import Group, Task
+from jobs.models import Group, Task, Worker
 from jobs.services import joins
 
 
@@ -21,6 +24,9 @@ class Flights:
     queues: dict[str, int] = field(default_factory=dict)  # messages waiting, by queue name
 
 
+DEAD_S = 60.0  # thrice the time that a worker takes to start
+
+
 def look_at_flights() -> Flights:
     """Ask Redis for every dispatched group and every queue. Raises: RedisError."""
     dispatched = Group.objects.filter(state="dispatched", step__task__state__in=Task.ACTIVE)
@@ -28,7 +34,22 @@ def look_at_flights() -> Flights:
     bases = Task.objects.filter(state__in=Task.ACTIVE).values_list("base_model__slug", flat=True)
     queues = {f"{stage}.{base}" for base in set(bases) for stage in ("rollout", "training")}
     places = joins.whereabouts(flying)
+    named = {where.place for found in places for where in found}
+    own = {place.removeprefix("queue:") for place in named if place.startswith("queue:rollout.")}
     return Flights(
         places=dict(zip(flying, places, strict=True)),
-        queues=joins.queue_lengths({"environment", *queues}),
+        queues=joins.queue_lengths({"environment", *queues, *own}),
     )
+
+
+def forget_dead_queues() -> int:
+    """Throw away what waits for rollout workers that are gone; returns how many queues those were.
+
+    The leases have long dispatched it again. Only names that have been silent for long: a worker
+    that is just being restarted goes on with what waits for it.
+    """
+    since = timezone.now() - timedelta(seconds=DEAD_S)
+    rollout = Worker.objects.filter(kind=Worker.Kind.ROLLOUT)
+    living = set(rollout.filter(last_beat_at__gte=since).values_list("name", flat=True))
+    gone = rollout.exclude(name__in=living).values_list("name", "base_models")
+    return joins.drop_queues(f"rollout.{base}.{name}" for name, bases in gone for base in bases)

@@ -79,7 +79,7 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
     if not finished:
         return False
     task = group.step.task
-    _charge(task, tokens)
+    _charge(task, tokens + sum(_observed(trajectory) for trajectory in trajectories))
     spans = save_group_spans(group, trajectories, worker)
     notice = {"step": group.step.number, "index": group.index, "id": str(group.pk)}
     events.record([events.Event(task.stream, "group", {**notice, "rewards": rewards}), *spans])
@@ -87,6 +87,11 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
     transaction.on_commit(lambda: joins.give_up(str(group.pk), attempt))
     transaction.on_commit(ring_planner)
     return True
+
+
+def _observed(trajectory: Trajectory) -> int:
+    """Tokens of answers that the environment gave: they are computed, and fill KV, as any other."""
+    return trajectory.num_tokens - trajectory.prompt_length - trajectory.num_generated
 
 
 def _charge(task: Task, tokens: int) -> None:

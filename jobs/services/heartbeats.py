@@ -10,17 +10,36 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from django.db import close_old_connections, transaction
 from django.utils import timezone
 
+from engine.manager.leases import BEAT_LIMIT_S
 from jobs.models import Worker
 from jobs.services.planner_bell import ring_planner
 
 BEAT_S = 2.0
+NAMES_KEPT_S = 1.0  # by each process, so that many turns a second cost one question
 log = logging.getLogger(__name__)
+
+
+_names: tuple[float, frozenset[str]] = (0.0, frozenset())  # until when (monotonic), which
+
+
+def living_names() -> frozenset[str]:
+    """Names of the workers that beat lately, as of the last second."""
+    global _names
+    until, names = _names
+    if time.monotonic() > until:
+        since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
+        living = Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
+        names = frozenset(living.values_list("name", flat=True))
+        _names = (time.monotonic() + NAMES_KEPT_S, names)
+    return names
 
 
 class Heartbeat:

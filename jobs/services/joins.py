@@ -78,6 +78,14 @@ def are_live(attempts: list[tuple[str, int]]) -> list[bool]:
         return [bool(found) for found in pipe.execute()]
 
 
+def are_under_way(trajectories: list[tuple[str, int, int]]) -> list[bool]:
+    """Which of these (group, attempt, index) are not finished, and still wanted."""
+    with redis.pipeline(transaction=False) as pipe:
+        for group, attempt, index in trajectories:
+            pipe.hexists(_flight(group, attempt), f"at:{index}")
+        return [bool(found) for found in pipe.execute()]
+
+
 def whereabouts(attempts: list[tuple[str, int]]) -> list[tuple[Whereabouts, ...]]:
     """Of each (group, attempt): where its unfinished trajectories are; empty if it is dead."""
     with redis.pipeline(transaction=False) as pipe:
@@ -167,7 +175,18 @@ def queue_lengths(names: Iterable[str]) -> dict[str, int]:
     wanted = sorted(set(names))
     with redis.pipeline(transaction=False) as pipe:
         for name in wanted:
-            pipe.llen(f"{PREFIX}:{name}")
-            pipe.llen(f"{PREFIX}:{name}\x06\x169")
+            for key in _queue_keys(name):
+                pipe.llen(key)
         counts = pipe.execute()
     return {name: counts[2 * i] + counts[2 * i + 1] for i, name in enumerate(wanted)}
+
+
+def drop_queues(names: Iterable[str]) -> int:
+    """Throw away all that waits in Celery queues; returns how many of them had anything."""
+    keys = [key for name in names for key in _queue_keys(name)]
+    return redis.delete(*keys) if keys else 0
+
+
+def _queue_keys(name: str) -> tuple[str, str]:
+    """Of its two priorities."""
+    return f"{PREFIX}:{name}", f"{PREFIX}:{name}\x06\x169"

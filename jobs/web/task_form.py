@@ -30,6 +30,7 @@ GROUPS = (
         "Lengths and sampling",
         ("max_prompt_length", "overlong_policy", "temperature", "top_p", "top_k"),
     ),
+    ("Environment", ("environment", "max_turns")),
     (
         "Optimiser",
         ("lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),

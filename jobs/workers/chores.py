@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.services import preparation, retention
+from jobs.services import flights, preparation, retention
 from marlaas_site.celery import app
 
 
@@ -18,3 +18,4 @@ def prepare(message: dict[str, Any]) -> None:
 def clean() -> None:
     """Throw away what nobody needs."""
     retention.clean()
+    flights.forget_dead_queues()

@@ -1,6 +1,8 @@
-"""The environment stage: grades a trajectory, joins its group, and ends the group when it is last.
+"""The environment stage: answers a trajectory's last turn, and sends it on.
 
-A grader that fails leaves its trajectory ungraded, with the reason; it never ends the call.
+An episode that goes on returns to the rollout as a later turn. One that is over is graded and joins
+its group; the last of a group ends it. A grader or an environment that fails leaves its trajectory
+ungraded, with the reason; it never ends the call.
 """
 
 from __future__ import annotations
@@ -11,25 +13,23 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from engine.environments import ENVIRONMENTS
-from engine.rewards import grade, parse_graders
+from engine.environments import ENVIRONMENTS, Reply, Tools
+from engine.environments.episode import last_answer, limit_reached, told, with_observation
+from engine.rewards import Grade, grade, parse_graders
 from engine.types import Trajectory
 from jobs.models import BaseModel, Task
-from jobs.services import groups, joins
-from jobs.services.failures import told
+from jobs.services import dispatch, failures, groups, joins
 from jobs.services.payloads import unpack_trajectory
 from jobs.services.preparation import chat_tokenizer
 from jobs.workers import hosting
 from marlaas_site.celery import app
-
-ENVIRONMENT = ENVIRONMENTS["single_turn"]  # of every task so far
 
 log = logging.getLogger(__name__)
 
 
 @app.task(name="environment.interact")
 def interact(message: dict[str, Any]) -> None:
-    """Grade one finished trajectory and add it to its group."""
+    """Answer the last turn of a trajectory: it goes on, or joins its group."""
     trajectory = unpack_trajectory(message["trajectory"])
     try:
         _interact(trajectory, message)
@@ -44,40 +44,66 @@ def _interact(trajectory: Trajectory, message: dict[str, Any]) -> None:
     if not joins.move(key.group, key.attempt, [key.index], place):
         groups.count_late(key.group)
         return
-    outcome = joins.join(graded(trajectory, message["row"], message["base_model"]))
+    answered, is_over = answer(trajectory, message)
+    if not is_over:
+        if not dispatch.send_turn(answered, message):
+            groups.count_late(key.group)
+        return
+    outcome = joins.join(answered)
     if outcome == "late":
         groups.count_late(key.group)
     elif outcome == "full":
         _finish(key.group, key.attempt)
 
 
-def graded(trajectory: Trajectory, row: dict[str, Any], base_model: str) -> Trajectory:
-    """The trajectory with its text and its rewards."""
-    started = time.time()
-    reply = ENVIRONMENT.answer(trajectory, row)
-    assert reply.is_over, "an episode of several turns has no way back to the rollout yet"
-    ids = trajectory.completion_ids
-    text = chat_tokenizer(_model_path(base_model)).decode(ids)
-    result = grade(_graders(trajectory.key.task), text, row)
+def answer(trajectory: Trajectory, message: dict[str, Any]) -> tuple[Trajectory, bool]:
+    """The trajectory with the answer to its last turn, and whether its episode is over.
+
+    One that is over has its text and its rewards: those of its last answer.
+    """
+    started_at = time.time()
+    tools = _tools(trajectory.key.task, message["base_model"])
+    try:
+        reply = ENVIRONMENTS[message["environment"]].answer(trajectory, message["row"], tools)
+    except Exception as error:  # it is the environment's fault, and this trajectory's alone
+        log.warning("no answer to %s", trajectory.key, exc_info=True)
+        failed = replace(trajectory, stop_reason="error")
+        result = Grade(None, {}, f"The environment failed: {failures.told(error)}"[:500])
+        return _graded(failed, tools, result, started_at), True
+    if not reply.is_over:
+        limits = message["max_turns"], message["max_new_tokens"]
+        reason = limit_reached(trajectory, reply, *limits)
+        if not reason:
+            return with_observation(trajectory, reply), False
+        trajectory = replace(trajectory, stop_reason=reason)
+    return _over(trajectory, reply, message["row"], tools, started_at), True
+
+
+def _over(
+    trajectory: Trajectory, reply: Reply, row: dict[str, Any], tools: Tools, started_at: float
+) -> Trajectory:
+    last = tools.chat.decode(last_answer(trajectory))
+    result = grade(tools.graders, last, row)
+    return _graded(told(trajectory, reply), tools, result, started_at)
+
+
+def _graded(trajectory: Trajectory, tools: Tools, result: Grade, started_at: float) -> Trajectory:
     return replace(
         trajectory,
-        text=text,
+        text=tools.chat.decode(trajectory.completion_ids),
         reward=result.reward,
         rewards=result.rewards,
         error=result.error,
-        graded_started_at=started,
+        graded_started_at=started_at,
         graded_at=time.time(),
     )
 
 
 @lru_cache(maxsize=256)
-def _graders(task_id: str) -> Any:
-    return parse_graders(Task.objects.values_list("graders", flat=True).get(pk=task_id))
-
-
-@lru_cache(maxsize=32)
-def _model_path(slug: str) -> str:
-    return BaseModel.objects.values_list("path", flat=True).get(slug=slug)
+def _tools(task_id: str, base_model: str) -> Tools:
+    graders = Task.objects.values_list("graders", flat=True).get(pk=task_id)
+    path = BaseModel.objects.values_list("path", flat=True).get(slug=base_model)
+    return Tools(chat_tokenizer(path), parse_graders(graders))
 
 
 def _finish(group: str, attempt: int) -> None:
@@ -86,4 +112,4 @@ def _finish(group: str, attempt: int) -> None:
         groups.finish_group(group, attempt, trajectories, hosting.name())
     except Exception as error:  # whatever it is, the group must not stay dispatched for ever
         log.exception("group %s could not be finished", group)
-        groups.return_group(group, attempt, told(error))
+        groups.return_group(group, attempt, failures.told(error))

@@ -2,7 +2,8 @@
 
 `generate` only hands over, and blocks while the engine is full: that is the back-pressure, the rest
 waits in the queue. The engine's completions go to an outbox; one sender thread publishes them.
-Nothing here waits for a sequence. At SIGTERM what the engine still holds goes back to the queue.
+Nothing here waits for a sequence. At SIGTERM what the engine still holds goes back to the queue,
+and so do the later turns that wait for this worker.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,7 +21,10 @@ from django.conf import settings
 from django.db import close_old_connections
 from redis.exceptions import RedisError
 
+from engine.environments import ENVIRONMENTS
+from engine.environments.episode import tokens_left, with_turn
 from engine.errors import ArtifactError
+from engine.prompt_order import turn_seed
 from engine.types import (
     AdapterRef,
     Generation,
@@ -28,15 +32,12 @@ from engine.types import (
     SamplingParams,
     Trajectory,
     TrajectoryKey,
-    Turn,
-    pack_floats,
-    pack_ids,
     unpack_ids,
 )
 from jobs import artifacts
 from jobs.models import BaseModel
 from jobs.services import dispatch, groups, joins
-from jobs.services.payloads import pack_trajectory
+from jobs.services.payloads import unpack_trajectory
 from jobs.workers import hosting
 from jobs.workers.canaries import Canaries
 from marlaas_site.celery import app
@@ -56,12 +57,44 @@ def generate(message: dict[str, Any]) -> None:
         raise
 
 
-@dataclass
-class _Held:
-    """A group in the engine: its message, and which trajectories are still to come."""
+@app.task(name="rollout.resume")
+def resume(message: dict[str, Any]) -> None:
+    """Take a later turn of a trajectory into the engine."""
+    try:
+        host().take_turn(message)
+    except Exception:
+        key = message["trajectory"]["key"]
+        joins.give_up(key["group"], key["attempt"])
+        raise
 
+
+@dataclass(frozen=True)
+class _Held:
+    """A trajectory whose next turn the engine generates, and the message that brought it."""
+
+    trajectory: Trajectory
+    seed: int  # of its first turn
     message: dict[str, Any]
-    unfinished: set[int]
+
+    @property
+    def id(self) -> str:
+        """What the engine calls the trajectory, and the session that its turns are."""
+        key = self.trajectory.key
+        return f"{key.group}:{key.attempt}:{key.index}"
+
+    @property
+    def attempt(self) -> tuple[str, int]:
+        return self.trajectory.key.group, self.trajectory.key.attempt
+
+    @property
+    def has_turns(self) -> bool:
+        return ENVIRONMENTS[self.message["environment"]].has_turns
+
+    def may_go_on(self, generation: Generation) -> bool:
+        """Whether the environment may ask for another turn after this one."""
+        num_turns = len(self.trajectory.turns) + 1
+        is_cut = generation.finish_reason != "stop"
+        return self.has_turns and not is_cut and num_turns < self.message["max_turns"]
 
 
 class RolloutHost:
@@ -70,7 +103,8 @@ class RolloutHost:
     def __init__(self, engine_thread: Callable[..., Any], stop_ids: tuple[int, ...]) -> None:
         """engine_thread: called with the completion callback, returns a started EngineThread."""
         self._stop_ids = stop_ids
-        self._held: dict[tuple[str, int], _Held] = {}
+        self._held: dict[str, _Held] = {}  # by id
+        self._away: set[str] = set()  # ids whose KV is kept while the environment has them
         self._canaries = Canaries()
         self._lock = threading.Lock()
         self._outbox: queue.Queue[list[Generation]] = queue.Queue()
@@ -90,47 +124,69 @@ class RolloutHost:
         return self._leaving.is_set() or (threads_live and self.engine.is_alive)
 
     def take(self, message: dict[str, Any]) -> None:
-        """Hand a message's trajectories to the engine; waits while it is full."""
+        """Hand a group's trajectories to the engine; waits while it is full."""
         key = (message["group"], message["attempt"])
         if not joins.move(*key, message["indexes"], f"worker:{hosting.incarnation()}"):
             groups.count_late(message["group"])
             return
-        try:
-            requests = [self._request(message, index) for index in message["indexes"]]
-        except ArtifactError as error:
-            groups.return_group(*key, str(error))
+        seeds = zip(message["indexes"], message["seeds"], strict=True)
+        self._hold([_Held(_begun(message, index), seed, message) for index, seed in seeds])
+
+    def take_turn(self, message: dict[str, Any]) -> None:
+        """Hand a trajectory to the engine for another turn; waits while it is full."""
+        trajectory = unpack_trajectory(message["trajectory"])
+        key, place = trajectory.key, f"worker:{hosting.incarnation()}"
+        if not joins.move(key.group, key.attempt, [key.index], place):
+            groups.count_late(key.group)
             return
+        self._hold([_Held(trajectory, message["seed"], message)])
+
+    def _hold(self, new: list[_Held]) -> None:
+        """new: all of one attempt."""
+        try:
+            requests = [self._request(held) for held in new]
+        except ArtifactError as error:
+            groups.return_group(*new[0].attempt, str(error))
+            return
+        by_id = {held.id: held for held in new}
         with self._lock:
-            if key in self._held:  # the same message twice
+            if by_id.keys() & self._held.keys():  # the same message twice
                 return
-            self._held[key] = _Held(message, set(message["indexes"]))
+            self._held |= by_id
+            self._away -= by_id.keys()
         try:
             canaries = self._canaries.requests(requests[0].adapter)
             is_taken = self.engine.submit([*canaries, *requests])
         except Exception:
-            with self._lock:
-                self._held.pop(key, None)
+            self._let_go(by_id)
             raise
         if not is_taken:
-            self._give_back(key)
+            self._give_back(by_id)
 
-    def _request(self, message: dict[str, Any], index: int) -> GenerationRequest:
-        place = message["indexes"].index(index)
+    def _let_go(self, ids: Iterable[str]) -> list[_Held]:
+        """Those of the ids that were still held."""
+        with self._lock:
+            found = [self._held.pop(id, None) for id in ids]
+        return [held for held in found if held]
+
+    def _request(self, held: _Held) -> GenerationRequest:
+        trajectory, message = held.trajectory, held.message
         return GenerationRequest(
-            id=_id((message["group"], message["attempt"]), index),
+            id=held.id,
             adapter=AdapterRef(
-                task=message["task"],
-                version=message["version"],
-                digest=message["digest"],
+                task=trajectory.key.task,
+                version=trajectory.version,
+                digest=trajectory.digest,
                 path=str(artifacts.local_directory(message["adapter"])),
             ),
-            ids=tuple(unpack_ids(message["prompt"])),
+            ids=tuple(unpack_ids(trajectory.ids)),
             sampling=SamplingParams(
-                max_new_tokens=message["max_new_tokens"],
+                max_new_tokens=tokens_left(trajectory, message["max_new_tokens"]),
                 temperature=message["temperature"],
                 stop_ids=self._stop_ids,
             ),
-            seed=message["seeds"][place],
+            seed=turn_seed(held.seed, len(trajectory.turns)),
+            session=held.id if held.has_turns else "",
         )
 
     def _send_finished(self) -> None:
@@ -153,37 +209,53 @@ class RolloutHost:
             joins.give_up(*_attempt(generation.id))
 
     def _finish(self, generation: Generation) -> None:
-        key, index = _attempt(generation.id), _index(generation.id)
-        with self._lock:
-            held = self._held.get(key)
-            if held is None:
-                return
-            held.unfinished.discard(index)
-            if not held.unfinished or generation.error:
-                del self._held[key]
-        if generation.error:
-            self._cancel(key, held)
-            groups.return_group(*key, generation.error)
-        elif generation.finish_reason != "cancelled":
-            _send_on(held.message, index, generation)
+        for held in self._let_go([generation.id]):
+            if generation.error:
+                self._cancel([held.attempt])
+                groups.return_group(*held.attempt, generation.error)
+            elif generation.finish_reason != "cancelled":
+                self._keep_or_forget(held, generation)
+                _send_on(held, generation)
 
-    def _cancel(self, key: tuple[str, int], held: _Held) -> None:
-        self.engine.cancel([_id(key, index) for index in held.unfinished])
+    def _keep_or_forget(self, held: _Held, generation: Generation) -> None:
+        if held.may_go_on(generation):
+            with self._lock:
+                self._away.add(held.id)
+        elif held.trajectory.turns:
+            self.engine.forget([held.id])
+
+    def _cancel(self, attempts: Iterable[tuple[str, int]]) -> None:
+        """Drop all that is held of these attempts, and the KV kept for them."""
+        unwanted = set(attempts)
+        with self._lock:
+            held = [id for id in self._held if _attempt(id) in unwanted]
+            kept = [id for id in self._away if _attempt(id) in unwanted]
+            self._away -= set(kept)
+        self.engine.cancel([one.id for one in self._let_go(held)])
+        self.engine.forget([*held, *kept])
 
     def _drop_stale(self) -> None:
-        """Stop generating for attempts that nobody wants any more."""
+        """Stop generating for attempts that nobody wants any more, and forget what has ended."""
         while not self._leaving.wait(STALE_CHECK_S):
-            with self._lock:
-                keys = list(self._held)
             try:
-                live = joins.are_live(keys)
+                self._look_for_stale()
             except RedisError:
                 continue  # asked again in a moment
-            for key in (key for key, is_live in zip(keys, live, strict=True) if not is_live):
-                with self._lock:
-                    held = self._held.pop(key, None)
-                if held:
-                    self._cancel(key, held)
+
+    def _look_for_stale(self) -> None:
+        with self._lock:
+            attempts = sorted({_attempt(id) for id in self._held})
+            away = sorted(self._away)
+        live = joins.are_live(attempts)
+        if dead := [key for key, is_live in zip(attempts, live, strict=True) if not is_live]:
+            self._cancel(dead)
+        going_on = joins.are_under_way([(*_attempt(id), _index(id)) for id in away])
+        ended = {id for id, goes_on in zip(away, going_on, strict=True) if not goes_on}
+        with self._lock:
+            ended &= self._away
+            self._away -= ended
+        if ended:
+            self.engine.forget(sorted(ended))
 
     def stop_taking(self) -> None:
         """Let go of whatever waits for the engine. Only sets events."""
@@ -191,84 +263,72 @@ class RolloutHost:
         self.engine.close()
 
     def hand_back(self) -> None:
-        """Put what the engine held back into the queue, as it came."""
+        """Put what the engine held, and what waits for this worker, into the shared queue."""
         self.engine.join()
         self._outbox.join()
         with self._lock:
-            keys = list(self._held)
-        for key in keys:
-            self._give_back(key)
+            ids = list(self._held)
+        self._give_back(ids)
+        for slug in settings.WORKER_BASE_MODELS:
+            for name, message in dispatch.take_all(f"rollout.{slug}.{hosting.name()}"):
+                assert name == "rollout.resume", f"{name} in a queue of later turns"
+                _pass_on(unpack_trajectory(message["trajectory"]), message)
 
-    def _give_back(self, key: tuple[str, int]) -> None:
-        with self._lock:
-            held = self._held.pop(key, None)
-        if held is None:
-            return
-        indexes = sorted(held.unfinished)
-        message = held.message
-        seeds = [message["seeds"][message["indexes"].index(index)] for index in indexes]
-        name = f"rollout.{message['base_model']}"
-        if joins.move(*key, indexes, f"queue:{name}"):
-            rest = {**message, "indexes": indexes, "seeds": seeds}
-            dispatch.send("rollout.generate", name, rest, retry=True)
+    def _give_back(self, ids: Iterable[str]) -> None:
+        """As it came: the first turns of a group together."""
+        by_attempt: dict[tuple[str, int], list[_Held]] = {}
+        for held in self._let_go(ids):
+            if held.trajectory.turns:
+                _pass_on(held.trajectory, held.message)
+            else:
+                by_attempt.setdefault(held.attempt, []).append(held)
+        for attempt, rest in by_attempt.items():
+            message = {
+                **rest[0].message,
+                "indexes": [held.trajectory.key.index for held in rest],
+                "seeds": [held.seed for held in rest],
+            }
+            name = f"rollout.{message['base_model']}"
+            if joins.move(*attempt, message["indexes"], f"queue:{name}"):
+                dispatch.send("rollout.generate", name, message, retry=True)
 
 
-def _id(key: tuple[str, int], index: int) -> str:
-    """What the engine calls a trajectory of an attempt."""
-    return f"{key[0]}:{key[1]}:{index}"
+def _pass_on(trajectory: Trajectory, message: dict[str, Any]) -> None:
+    """A later turn, to any worker of the base model."""
+    key, name = trajectory.key, f"rollout.{message['base_model']}"
+    if joins.move(key.group, key.attempt, [key.index], f"queue:{name}"):
+        dispatch.send("rollout.resume", name, message, retry=True)
 
 
-def _attempt(request_id: str) -> tuple[str, int]:
-    group, attempt, _ = request_id.split(":")
+def _attempt(id: str) -> tuple[str, int]:
+    group, attempt, _ = id.split(":")
     return group, int(attempt)
 
 
-def _index(request_id: str) -> int:
-    return int(request_id.rpartition(":")[2])
+def _index(id: str) -> int:
+    return int(id.rpartition(":")[2])
 
 
-def _send_on(message: dict[str, Any], index: int, generation: Generation) -> None:
-    """One generated trajectory to the environment."""
-    trajectory = _trajectory(message, index, generation)
-    key = trajectory.key
-    if joins.move(key.group, key.attempt, [index], "queue:environment"):
-        dispatch.send(
-            "environment.interact",
-            "environment",
-            {
-                "trajectory": pack_trajectory(trajectory),
-                "row": message["row"],
-                "base_model": message["base_model"],
-            },
-            retry=True,
-        )
-
-
-def _trajectory(message: dict[str, Any], index: int, generation: Generation) -> Trajectory:
-    length = len(message["prompt"]) // 4
+def _begun(message: dict[str, Any], index: int) -> Trajectory:
+    """A trajectory that is its prompt."""
     return Trajectory(
         key=TrajectoryKey(
             message["task"], message["step"], message["group"], message["attempt"], index
         ),
         version=message["version"],
         digest=message["digest"],
-        ids=message["prompt"] + pack_ids(list(generation.ids)),
-        prompt_length=length,
-        logprobs=pack_floats(list(generation.logprobs)),
-        mask=b"\x01" * len(generation.ids),
-        turns=(
-            Turn(
-                start=length,
-                end=length + len(generation.ids),
-                digest=generation.digest,
-                finish_reason=generation.finish_reason,
-                started_at=generation.started_at,
-                finished_at=generation.finished_at,
-                worker=hosting.name(),
-            ),
-        ),
-        stop_reason=generation.finish_reason,
+        ids=message["prompt"],
+        prompt_length=len(message["prompt"]) // 4,
     )
+
+
+def _send_on(held: _Held, generation: Generation) -> None:
+    """A trajectory with its new turn to the environment."""
+    trajectory = with_turn(held.trajectory, generation, hosting.name())
+    key = trajectory.key
+    if joins.move(key.group, key.attempt, [key.index], "queue:environment"):
+        message = dispatch.turn_message(trajectory, held.seed, held.message)
+        dispatch.send("environment.interact", "environment", message, retry=True)
 
 
 _host: RolloutHost | None = None

@@ -92,3 +92,14 @@ def test_chat_and_shapes_never_import_torch(tiny_model: Path) -> None:
         f"linear_shapes({str(tiny_model)!r}); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_message_after_an_answer_continues_what_the_template_gives(tiny_model: Path) -> None:
+    """Prompt, answer and message together are the whole conversation's tokens, in order."""
+    chat = ChatTokenizer(tiny_model)
+    answer = chat._tokenizer.encode("It is 46.<|im_end|>", add_special_tokens=False).ids
+    whole = [*MESSAGES, {"role": "assistant", "content": "It is 46."}]
+    wanted = chat.encode_chat([*whole, {"role": "user", "content": "Sure?"}])
+    message = chat.encode_message("Sure?", answer[-1])
+    assert [*chat.encode_chat(MESSAGES), *answer, *message] == wanted
+    assert chat.encode_message("Sure?", -1) == [answer[-1], *message]

@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
+from engine.environments import Reply
+from engine.environments.episode import with_observation
+from engine.prompt_order import turn_seed
 from engine.types import Generation, GenerationRequest, pack_ids
 from jobs import artifacts
 from jobs.models import Worker
-from jobs.services import joins
+from jobs.services import dispatch, groups, joins
+from jobs.services.payloads import pack_trajectory, unpack_trajectory
 from jobs.workers import hosting, rollout
+from tests.jobs.trajectories import trajectory
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis")]
 
@@ -26,6 +31,8 @@ class Engine:
     def __init__(self, on_done: Callable[[list[Generation]], None]) -> None:
         self.on_done = on_done
         self.requests: list[GenerationRequest] = []
+        self.cancelled: list[str] = []
+        self.forgotten: list[str] = []
         self.error: Exception | None = None
         self.is_alive = True
 
@@ -36,7 +43,16 @@ class Engine:
         return True
 
     def cancel(self, ids: Iterable[str]) -> None:
-        """Nothing to end."""
+        self.cancelled += ids
+
+    def forget(self, sessions: Iterable[str]) -> None:
+        self.forgotten += sessions
+
+    def close(self) -> None:
+        """It has no thread."""
+
+    def join(self) -> None:
+        """It has no thread."""
 
 
 @pytest.fixture
@@ -63,8 +79,10 @@ def _message(**fields: Any) -> dict[str, Any]:
         "row": {},
         "indexes": [0, 1],
         "seeds": [7, 8],
-        "max_new_tokens": 3,
+        "max_new_tokens": 8,
+        "max_turns": 3,
         "temperature": 1.0,
+        "environment": "single_turn",
     }
     return {**message, **fields}
 
@@ -118,10 +136,10 @@ def test_a_result_that_cannot_be_sent_is_given_up_and_the_next_is_sent(
 ) -> None:
     sent: list[int] = []
 
-    def send(message: dict[str, Any], index: int, generation: Generation) -> None:
-        if index == 0:
+    def send(held: Any, generation: Generation) -> None:
+        if held.trajectory.key.index == 0:
             raise OSError("away")
-        sent.append(index)
+        sent.append(held.trajectory.key.index)
 
     monkeypatch.setattr(rollout, "_send_on", send)
     rollout.generate(_message())
@@ -176,3 +194,104 @@ def test_a_worker_whose_engine_ended_leaves(host: Any, monkeypatch: pytest.Monke
     host._leaving.set()  # ends its engine itself
     rollout.tend("inc")
     assert signals == [signal.SIGTERM]
+
+
+def _sent(queue: str) -> list[dict[str, Any]]:
+    return [message for _, message in dispatch.take_all(queue)]
+
+
+def _wait_sent(queue: str, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count and time.monotonic() < deadline:
+        found += _sent(queue)
+        time.sleep(0.01)
+    return found
+
+
+def _generated(index: int = 0, reason: str = "stop", ids: tuple[int, ...] = (3, 0)) -> Generation:
+    return Generation(f"g:1:{index}", ids, (-1.0,) * len(ids), reason, "d0")
+
+
+def _answered(host: Any) -> dict[str, Any]:
+    """Trajectory 0 after a turn of two tokens and an answer of two, on its way back."""
+    rollout.generate(_message(environment="retry"))
+    host.engine.on_done([_generated()])
+    (message,) = _wait_sent("environment", 1)
+    trajectory = unpack_trajectory(message["trajectory"])
+    reply = Reply(is_over=False, observation="no", observation_ids=(5, 6))
+    return {**message, "trajectory": pack_trajectory(with_observation(trajectory, reply))}
+
+
+@pytest.mark.usefixtures("adapter")
+def test_a_later_turn_continues_the_trajectory_in_its_session(host: Any) -> None:
+    rollout.resume(_answered(host))
+    first, _, later = host.engine.requests
+    assert first.session == later.session == later.id == "g:1:0"
+    assert later.ids == (1, 2, 3, 0, 5, 6)
+    assert (first.sampling.max_new_tokens, later.sampling.max_new_tokens) == (8, 4)
+    assert (first.seed, later.seed) == (7, turn_seed(7, 1))
+    host.engine.on_done([_generated(ids=(4,), reason="length")])
+    (message,) = _wait_sent("environment", 1)
+    made = unpack_trajectory(message["trajectory"])
+    assert list(made.mask) == [1, 1, 0, 0, 1]
+    assert [(turn.start, turn.end) for turn in made.turns] == [(2, 4), (6, 7)]
+    assert (message["seed"], message["max_turns"], made.stop_reason) == (7, 3, "length")
+    assert host.engine.forgotten == ["g:1:0"]  # it was cut off: no further turn
+
+
+@pytest.mark.usefixtures("adapter")
+def test_an_episode_of_one_turn_keeps_no_kv(host: Any) -> None:
+    rollout.generate(_message())
+    assert {request.session for request in host.engine.requests} == {""}
+
+
+@pytest.mark.usefixtures("adapter")
+def test_kv_is_kept_until_the_episode_has_ended_elsewhere(host: Any) -> None:
+    _answered(host)
+    host._look_for_stale()
+    assert host.engine.forgotten == []
+    joins.join(trajectory("g"))
+    host._look_for_stale()
+    assert host.engine.forgotten == ["g:1:0"]
+
+
+@pytest.mark.usefixtures("adapter")
+def test_a_dead_attempt_is_cancelled_and_its_kv_is_forgotten(host: Any) -> None:
+    _answered(host)
+    joins.forget("g", 1)
+    host._look_for_stale()
+    assert host.engine.cancelled == ["g:1:1"]
+    assert set(host.engine.forgotten) == {"g:1:0", "g:1:1"}
+
+
+@pytest.mark.usefixtures("adapter")
+def test_a_worker_that_leaves_hands_back_what_it_holds_and_what_waits_for_it(
+    host: Any, settings: Any
+) -> None:
+    """Trajectory 0 waits in its own queue for a later turn, 1 is in the engine for its first."""
+    settings.WORKER_BASE_MODELS, settings.WORKER_NAME = ["tiny"], "r1"
+    later = _answered(host)
+    joins.move("g", 1, [0], "queue:rollout.tiny.r1")
+    dispatch.send("rollout.resume", "rollout.tiny.r1", later)
+    host.stop_taking()
+    host.hand_back()
+    back = {"prompt" in message: message for message in _wait_sent("rollout.tiny", 2)}
+    assert (back[True]["indexes"], back[True]["seeds"]) == ([1], [8])
+    taken = unpack_trajectory(back[False]["trajectory"])
+    assert taken == unpack_trajectory(later["trajectory"])
+    assert back[False] == {**later, "trajectory": back[False]["trajectory"]}
+    assert [w.place for w in joins.whereabouts([("g", 1)])[0]] == ["queue:rollout.tiny"]
+    assert _sent("rollout.tiny.r1") == []
+
+
+@pytest.mark.usefixtures("adapter")
+def test_a_later_turn_of_a_dead_attempt_is_dropped_and_counted(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[str] = []
+    monkeypatch.setattr(groups, "count_late", late.append)
+    message = _answered(host)
+    joins.forget("g", 1)
+    rollout.resume(message)
+    assert (len(host.engine.requests), late) == (2, ["g"])

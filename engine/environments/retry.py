@@ -1,0 +1,36 @@
+"""Tells the policy that its answer was wrong and lets it try again.
+
+An answer is right when every reward function that counts for it gives its full score, 1. Only the
+last answer is rewarded, so what the policy can learn is to use the word that the last one was
+wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..rewards import grade
+from ..types import Trajectory
+from .environment import Reply, Tools
+from .episode import last_answer
+
+WRONG = "That answer is not right. Try again."
+FULL_SCORE = 1.0
+
+
+class Retry:
+    """Goes on until an answer is right, or until the limits of the task end the episode."""
+
+    has_turns = True
+
+    def answer(self, trajectory: Trajectory, row: dict[str, Any], tools: Tools) -> Reply:
+        """Over if the answer is right, or cannot be judged."""
+        ids = last_answer(trajectory)
+        result = grade(tools.graders, tools.chat.decode(ids), row)
+        scores = [result.rewards[grader.name] for grader in tools.graders if grader.weight > 0]
+        if any(score is None for score in scores):
+            return Reply(is_over=True, observation="the answer could not be judged")
+        if all(score is not None and score >= FULL_SCORE for score in scores):
+            return Reply(is_over=True, observation="right")
+        observation_ids = tools.chat.encode_message(WRONG, ids[-1] if ids else -1)
+        return Reply(is_over=False, observation=WRONG, observation_ids=tuple(observation_ids))

@@ -1,0 +1,177 @@
+"""A trajectory is answered: it goes back for another turn, or ends and joins its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from engine.environments import retry
+from engine.models.chat import ChatTokenizer
+from engine.types import Trajectory, Turn, pack_floats, pack_ids, unpack_ids
+from jobs.models import BaseModel, Task, Worker
+from jobs.services import dispatch, groups, heartbeats, joins
+from jobs.services.payloads import pack_trajectory, unpack_trajectory
+from jobs.workers import environment, hosting
+from tests.jobs.trajectories import trajectory
+from tests.tiny import build_tiny_model
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis")]
+PROMPT = [5, 6]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def made(model: Path, task: Task, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Trajectory]:
+    """Trajectories of `task` after one turn by the worker r1, all at work in this process."""
+    BaseModel.objects.update(path=str(model))
+    monkeypatch.setattr(hosting, "_heartbeat", SimpleNamespace(incarnation="e"))
+    monkeypatch.setattr(heartbeats, "_names", (0.0, frozenset()))
+    environment._tools.cache_clear()
+    joins.open_attempt("g", 1, 2, "queue:environment")
+
+    def make(answer: str) -> Trajectory:
+        ids = ChatTokenizer(model)._tokenizer.encode(answer, add_special_tokens=False).ids
+        turn = Turn(2, 2 + len(ids), "d0", "stop", 1.0, 2.0, worker="r1")
+        return replace(
+            trajectory("g"),
+            key=replace(trajectory("g").key, task=str(task.pk)),
+            ids=pack_ids([*PROMPT, *ids]),
+            logprobs=pack_floats([-1.0] * len(ids)),
+            mask=b"\x01" * len(ids),
+            turns=(turn,),
+            reward=None,
+            rewards={},
+            text="",
+        )
+
+    return make
+
+
+def _worker(name: str, silence_s: float = 0.0) -> None:
+    Worker.objects.create(
+        name=name,
+        kind="rollout",
+        host="here",
+        pid=1,
+        base_models=["tiny"],
+        last_beat_at=timezone.now() - timedelta(seconds=silence_s),
+    )
+
+
+def _message(item: Trajectory, **fields: Any) -> dict[str, Any]:
+    episode = {
+        "row": {"answer": "12"},
+        "base_model": "tiny",
+        "adapter": "k0",
+        "environment": "retry",
+        "max_new_tokens": 300,
+        "max_turns": 3,
+        "temperature": 1.0,
+    }
+    return dispatch.turn_message(item, 7, {**episode, **fields})
+
+
+def _sent(queue: str) -> list[tuple[str, dict[str, Any]]]:
+    return list(dispatch.take_all(queue))
+
+
+def _joined() -> Trajectory:
+    (found,) = joins.collect("g", 1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "queue"),
+    [(0.0, "rollout.tiny.r1"), (11.0, "rollout.tiny"), (None, "rollout.tiny")],
+)
+def test_a_wrong_answer_goes_back_to_the_worker_that_gave_it_while_it_lives(
+    made: Callable[[str], Trajectory], silence_s: float | None, queue: str
+) -> None:
+    if silence_s is not None:
+        _worker("r1", silence_s)
+    item = made("It is 13<|im_end|>")
+    environment.interact(_message(item))
+    ((name, message),) = _sent(queue)
+    assert name == "rollout.resume"
+    back = unpack_trajectory(message["trajectory"])
+    added = back.num_tokens - item.num_tokens
+    assert back.ids[: len(item.ids)] == item.ids  # what was generated stands as it came
+    assert list(back.mask) == [1] * len(item.mask) + [0] * added
+    assert len(back.logprobs) == 4 * len(back.mask)
+    assert back.turns[0].observation == retry.WRONG
+    text = environment._tools(item.key.task, "tiny").chat.decode(unpack_ids(back.ids)[-added:])
+    assert text == f"\nuser\n{retry.WRONG}\nassistant\n"
+    assert message == {**_message(back), "trajectory": message["trajectory"]}
+    assert [w.place for w in joins.whereabouts([("g", 1)])[0]][-1] == f"queue:{queue}"
+
+
+def test_a_right_answer_is_graded_and_joins_its_group(made: Callable[[str], Trajectory]) -> None:
+    environment.interact(_message(made("It is 12<|im_end|>")))
+    assert (_joined().reward, _joined().text, _joined().stop_reason) == (1.0, "It is 12", "stop")
+
+
+def test_only_the_last_answer_is_rewarded_and_the_whole_text_is_kept(
+    made: Callable[[str], Trajectory],
+) -> None:
+    environment.interact(_message(made("It is 12? No, 13<|im_end|>")))
+    ((_, message),) = _sent("rollout.tiny")
+    first = unpack_trajectory(message["trajectory"])
+    ids = unpack_ids(made("14<|im_end|>").ids)[2:]
+    start = first.num_tokens
+    turn = Turn(start, start + len(ids), "d0", "stop", 3.0, 4.0, worker="r2")
+    second = replace(
+        first,
+        ids=first.ids + pack_ids(ids),
+        logprobs=first.logprobs + pack_floats([-1.0] * len(ids)),
+        mask=first.mask + b"\x01" * len(ids),
+        turns=(*first.turns, turn),
+    )
+    environment.interact({**message, "trajectory": pack_trajectory(second), "max_turns": 2})
+    assert (_joined().reward, _joined().stop_reason) == (0.0, "turns")
+    assert _joined().text.startswith("It is 12? No, 13\nuser\n")
+    assert _joined().text.endswith("\n14")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"), [({"max_turns": 1}, "turns"), ({"max_new_tokens": 40}, "length")]
+)
+def test_a_wrong_answer_without_turns_or_tokens_left_is_graded(
+    made: Callable[[str], Trajectory], limits: dict[str, int], reason: str
+) -> None:
+    environment.interact(_message(made("It is 13<|im_end|>"), **limits))
+    assert (_joined().reward, _joined().stop_reason) == (0.0, reason)
+    assert _sent("rollout.tiny") == []
+
+
+def test_an_environment_that_fails_leaves_its_trajectory_ungraded_with_the_reason(
+    made: Callable[[str], Trajectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("the tool is down")
+
+    monkeypatch.setattr(retry.Retry, "answer", fail)
+    environment.interact(_message(made("13<|im_end|>")))
+    assert (_joined().reward, _joined().stop_reason) == (None, "error")
+    assert "RuntimeError" in _joined().error
+
+
+def test_a_trajectory_of_a_dead_attempt_is_sent_nowhere(
+    made: Callable[[str], Trajectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[str] = []
+    monkeypatch.setattr(groups, "count_late", late.append)
+    joins.forget("g", 1)
+    environment.interact(_message(made("13<|im_end|>")))
+    assert _sent("rollout.tiny") == []
+    assert late == ["g"]
