@@ -262,6 +262,12 @@ WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
 ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once
 DEVICE = env("MARLAAS_DEVICE", default="auto")  # of rollout and training; engine/models/device.py
 TORCH_THREADS = env.int("TORCH_THREADS", default=0)  # 0: torch decides
+# What generates: auto, torch or vllm (engine/rollout/engines.py). vLLM's servers are those at the
+# URLs, or one that each rollout worker starts with the interpreter and the further arguments.
+ROLLOUT_ENGINE = env("MARLAAS_ROLLOUT_ENGINE", default="auto")
+VLLM_URLS = env.list("MARLAAS_VLLM_URLS", default=[])
+VLLM_PYTHON = env("MARLAAS_VLLM_PYTHON", default="")
+VLLM_ARGS = env("MARLAAS_VLLM_ARGS", default="")
 
 # How far the rollout engine's log-probs may be from the trainer's before a task is paused, in nats
 # a token, for 16-bit weights (a hundredth of it for float32); 0: never. See docs/architecture.md.

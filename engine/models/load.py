@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..errors import ModelError
-from .architectures import require_supported
+from .architectures import require_trainable
 from .device import pick_device
 from .paths import model_directory, read_json
 
@@ -48,7 +48,7 @@ def load_base_model(
     if dtype not in DTYPES:
         raise ModelError(f"Unknown dtype {dtype!r}; there are {', '.join(DTYPES)}.")
     directory = model_directory(path)
-    require_supported(read_json(directory, "config.json"))
+    require_trainable(read_json(directory, "config.json"))
     place = pick_device(device)
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config import LINEAR_MODULES
 from ..errors import ModelError
-from .architectures import require_supported
+from .architectures import require_trainable
 from .paths import model_directory, read_json
 
 MAX_HEADER_BYTES = 100_000_000  # the limit that the safetensors library sets itself
@@ -22,7 +22,7 @@ def linear_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, int]]:
     Names are like "model.layers.0.self_attn.q_proj". Raises: ModelError.
     """
     directory = model_directory(path)
-    require_supported(read_json(directory, "config.json"))
+    require_trainable(read_json(directory, "config.json"))
     shapes: dict[str, tuple[int, int]] = {}
     for file in _weight_files(directory):
         for name, entry in _header(file).items():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from django.conf import settings
+
 from engine.errors import ModelError
 from engine.models.architectures import require_supported
 from engine.models.chat import ChatTokenizer
 from engine.models.paths import model_directory, read_json
+from engine.rollout.engines import pick_engine
 from jobs.models import BaseModel
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,49}")
@@ -27,7 +30,7 @@ def add_base_model(
     local = Path(path).expanduser()
     path = str(local.resolve()) if local.is_dir() else path
     config = read_json(model_directory(path), "config.json")
-    require_supported(config)
+    require_supported(config, pick_engine(settings.ROLLOUT_ENGINE, settings.DEVICE))
     ChatTokenizer(path)
     longest = int(config.get("max_position_embeddings") or DEFAULT_MAX_MODEL_LENGTH)
     if max_model_length > longest:

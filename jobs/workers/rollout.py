@@ -346,16 +346,27 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
     import torch
 
     from engine.models.chat import ChatTokenizer
-    from engine.models.load import load_base_model
+    from engine.rollout.engines import EngineSpec, VllmSettings, make_engine
     from engine.rollout.service import EngineThread
-    from engine.rollout.torch_engine import TorchEngine
 
     if settings.TORCH_THREADS:
         torch.set_num_threads(settings.TORCH_THREADS)
     (slug,) = settings.WORKER_BASE_MODELS
     row = BaseModel.objects.get(slug=slug)
-    base = load_base_model(row.path, row.dtype, settings.DEVICE)
-    engine = TorchEngine(base, num_slots=settings.ROLLOUT_SLOTS, max_length=row.max_model_length)
+    spec = EngineSpec(
+        path=row.path,
+        dtype=row.dtype,
+        device=settings.DEVICE,
+        num_slots=settings.ROLLOUT_SLOTS,
+        max_length=row.max_model_length,
+        vllm=VllmSettings(
+            urls=tuple(settings.VLLM_URLS),
+            python=settings.VLLM_PYTHON,
+            arguments=settings.VLLM_ARGS,
+            directory=settings.VAR_DIR / "vllm" / hosting.name(),
+        ),
+    )
+    engine = make_engine(settings.ROLLOUT_ENGINE, spec)
     stop_ids = ChatTokenizer(row.path).eos_ids
     _host = RolloutHost(lambda on_done: EngineThread(engine, on_done), stop_ids)
     thread = _host.engine
