@@ -6,6 +6,7 @@ usage: python -m benchmarks.rollout [--only speed churn …] [--quick | --full] 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import sys
 import tempfile
@@ -39,10 +40,14 @@ def main() -> int:
     options = _options()
     model = options.model or str(prepare_demo_model(None, DEMO_MODEL))
     vllm = VLLM if (VLLM / "bin" / "python").exists() else None
-    with tempfile.TemporaryDirectory(prefix="marlaas-rollout-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = options.folder or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="marlaas-rollout-"))
+        )
+        folder.mkdir(parents=True, exist_ok=True)
         bench = Bench(
             model,
-            Path(folder),
+            folder,
             options.quick,
             options.full,
             options.repetitions,
@@ -89,6 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--no-vllm", action="store_true", help="leave vLLM out")
     parser.add_argument("--model", help="directory of another base model")
+    parser.add_argument("--folder", type=Path, help="where adapters and logs stay; else temporary")
     return parser.parse_args()
 
 

@@ -27,7 +27,7 @@ class Bench:
     """One run of the benchmark."""
 
     model: str
-    folder: Path  # adapters and logs, gone at the end
+    folder: Path  # adapters and logs
     is_quick: bool = False
     is_full: bool = False
     repetitions: int = 3
