@@ -46,6 +46,7 @@ class AdapterStack:
         self._dtype, self._device = dtype, device
         self._layouts: dict[LayoutKey, SlotLayout] = {}
         self._shelves: dict[LayoutKey, list[Shelf]] = {}
+        self.num_removed = 0  # adapters, so far: a plan made at another count is no longer valid
         self._places: dict[str, tuple[Shelf, int]] = {}  # shelf and slot by name
         self.revision = 0  # plans and orders made at another one are no longer valid
 
@@ -99,6 +100,7 @@ class AdapterStack:
     def remove(self, name: str) -> None:
         """Free its slot, and its shelf if it was the last. Another may move: see `revision`."""
         shelf, slot = self._places.pop(name)
+        self.num_removed += 1
         moved = shelf.remove(slot)
         if moved is not None:
             self._places[moved] = shelf, slot

@@ -11,6 +11,8 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+import torch
+
 from ..adapters.digest import adapter_digest
 from ..adapters.files import read_adapter
 from ..adapters.stack import AdapterStack, PackedAdapter
@@ -42,6 +44,14 @@ class AdapterLoader:
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="adapter-loader")
     )
 
+    def __post_init__(self) -> None:
+        """Keeps the thread from parallel sections of its own. OpenMP counts the threads of all
+        teams, and once they are more than the cores, waits by sleeping at the end of each section:
+        an engine's step, thousands of short sections, then takes half as long again."""
+        num_threads = torch.get_num_threads()
+        self._thread.submit(_use_one_thread).result()
+        torch.set_num_threads(num_threads)  # the other libraries' numbers are the process'
+
     def request(self, ref: AdapterRef) -> Load:
         load = Load(ref)
         self._loads.append(load)
@@ -69,6 +79,12 @@ class AdapterLoader:
         for load in list(self._loads)[:MAX_AHEAD]:
             if load.future is None:
                 load.future = self._thread.submit(load_adapter, self.stack, load.ref)
+
+
+def _use_one_thread() -> None:
+    """Of the calling thread. torch takes the process' number over on first use, so ask first."""
+    torch.get_num_threads()
+    torch.set_num_threads(1)
 
 
 def load_adapter(stack: AdapterStack, ref: AdapterRef) -> PackedAdapter:

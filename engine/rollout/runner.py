@@ -19,8 +19,8 @@ from ..adapters.stack import FUSED, LoraPlan
 from ..config import LINEAR_MODULES
 from ..models.load import LoadedModel
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q (N, heads, D), k (N, kv heads, D), v (N, kv heads, D)) to (N, heads · D)."""
+Attend = Callable[[int, Tensor, Tensor], Tensor]
+"""(layer, q (N, heads, D), keys and values (N, 2 · kv heads, D)) to (N, heads · D)."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class ModelRunner:
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         for index, layer in enumerate(self._layers):
             h = layer.input_norm(x)
-            q, k, v = self._heads(layer, self._project(index, "qkv", h, lora), cos, sin)
-            x = x + self._project(index, "o", attend(index, q, k, v), lora)
+            q, kv = self._heads(layer, self._project(index, "qkv", h, lora), cos, sin)
+            x = x + self._project(index, "o", attend(index, q, kv), lora)
             h = layer.post_norm(x)
             gate, up = self._project(index, "gate_up", h, lora).chunk(2, -1)
             x = x + self._project(index, "down", F.silu(gate) * up, lora)
@@ -76,13 +76,15 @@ class ModelRunner:
 
     def _heads(
         self, layer: LayerWeights, qkv: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Split into heads; queries and keys normed (Qwen3) and rotated."""
         heads = qkv.unflatten(-1, (-1, self.head_dim))
-        q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], 1)
         if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = layer.q_norm(q), layer.k_norm(k)
-        return _rotate(q, cos, sin), _rotate(k, cos, sin), v
+            q, k, v = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], 1)
+            heads = torch.cat((layer.q_norm(q), layer.k_norm(k), v), 1)
+        rotating = heads[:, : self.num_heads + self.num_kv_heads]
+        rotating.copy_(_rotate(rotating, cos, sin))
+        return heads[:, : self.num_heads], heads[:, self.num_heads :]
 
 
 def linear_shapes_of(base: LoadedModel) -> dict[str, tuple[int, int]]:

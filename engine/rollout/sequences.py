@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as Row
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..errors import RolloutError
-from ..types import Generation, GenerationRequest, SamplingParams
+from ..types import Generation, GenerationRequest, SamplingParams, pack_ids
 
 Decode = Callable[[Row[int]], str]  # token ids to text; incomplete characters become U+FFFD
 
@@ -37,6 +38,11 @@ class Sequence:
     num_cached: int = 0  # set by the engine
     prompt_logprobs: list[float] = field(default_factory=list)  # of request.ids[1:], if asked for
 
+    @cached_property
+    def prompt_key(self) -> bytes:
+        """Equal for equal prompts under the same adapter. Bytes, whose hash is computed once."""
+        return self.request.adapter.name.encode() + b"\0" + pack_ids(list(self.request.ids))
+
     @property
     def all_ids(self) -> list[int]:
         """Prompt and new tokens."""
@@ -54,11 +60,6 @@ class Sequence:
     @property
     def last_id(self) -> int:
         return self.ids[-1] if self.ids else self.request.ids[-1]
-
-    @property
-    def cached_length(self) -> int:
-        """Tokens in the KV cache: all but the last one."""
-        return len(self.request.ids) + max(0, len(self.ids) - 1)
 
     def uncached_ids(self, limit: int) -> list[int]:
         """The next tokens to compute, `limit` at most."""

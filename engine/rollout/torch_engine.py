@@ -1,8 +1,8 @@
 """The torch rollout engine: sequences of all tasks and adapters in the same forward pass.
 
-A step admits waiting sequences (their prompts are prefilled together, each distinct prompt of an
-adapter once) and then decodes one token for every running sequence. Sequence i of `_running` is in
-slot i of the KV cache. Implements RolloutEngine; single-threaded, see service.py.
+A step asks the scheduler what to compute (a token of every decoding sequence, chunks of prompts),
+computes it in one pass, and draws a token for every sequence whose tokens are all computed.
+Implements RolloutEngine; single-threaded, see service.py.
 """
 
 from __future__ import annotations
@@ -10,24 +10,27 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
-from collections.abc import Sequence as Rows
+from collections.abc import Sequence as Row
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..adapters.stack import AdapterStack, LoraPlan
 from ..errors import RolloutError
 from ..models.load import LoadedModel
 from ..types import Generation, GenerationRequest
-from .adapter_cache import AdapterCache, AdapterHold
-from .kv_cache import KvCache
+from .adapter_cache import DEFAULT_BUDGET_BYTES, AdapterCache
+from .attention import Attention, ChunkSegment, DecodeSegment, chunk_segment, decode_segments
+from .kv_arena import KvArena
 from .protocol import EngineStats
 from .runner import ModelRunner, linear_shapes_of
-from .sampler import sample
-from .sequences import Sequence, check_request, failed
+from .sampler import SamplingBatch, prompt_logprobs
+from .scheduler import Batch, Scheduler
+from .sequences import Decode, Sequence, check_request, failed
 
 SPEED_WINDOW_S = 10.0  # over which tokens per second are counted
+LOADING_WAIT_S = 0.02  # for an adapter, when there is nothing else to do
+DEFAULT_KV_BYTES = 1 << 30
 
 
 class TorchEngine:
@@ -38,240 +41,215 @@ class TorchEngine:
         base: LoadedModel,
         num_slots: int = 64,
         max_length: int = 2048,
-        max_prefill_tokens: int = 2048,
+        kv_bytes: int = DEFAULT_KV_BYTES,
+        chunk_tokens: int = 256,
+        prefill_tokens: int = 2048,
+        adapter_bytes: int = DEFAULT_BUDGET_BYTES,
+        max_adapters: int | None = None,
         max_unused_adapters: int = 4,
+        decode: Decode | None = None,
     ) -> None:
-        """max_length: tokens of a sequence, prompt and answer; max_prefill_tokens: computed in one
-        step at most (a single longer prompt excepted), so that decoding is not held up for long.
+        """num_slots: sequences computed at once; max_length: tokens of a sequence, prompt and
+        answer; kv_bytes, adapter_bytes: what KV cache and adapters take at most; chunk_tokens:
+        of prompts computed in a step beside decoding sequences, so that these are not held up, and
+        prefill_tokens where nothing decodes; decode: token ids to text, for stop strings.
+
+        Raises: RolloutError if one sequence of max_length does not fit kv_bytes.
         """
         self._max_length = min(max_length, base.config.max_position_embeddings)
-        self._max_prefill_tokens = max_prefill_tokens
+        self._decode = decode
         self._runner = runner = ModelRunner(base, self._max_length)
-        self._cache = KvCache(
-            runner.num_layers,
-            num_slots,
-            runner.num_kv_heads,
-            runner.head_dim,
-            runner.dtype,
-            runner.device,
-        )
+        self._arena = _arena(runner, kv_bytes, self._max_length)
         stack = AdapterStack(linear_shapes_of(base), runner.num_layers, runner.dtype, runner.device)
-        self._adapters = AdapterCache(stack, max_unused_adapters)
-        self._holds: dict[str, AdapterHold] = {}  # by id of the running sequence
-        self._waiting: deque[GenerationRequest] = deque()
-        self._running: list[Sequence] = []
-        self._done: list[Generation] = []
-        self._plan = LoraPlan()
-        self._is_plan_stale = True
+        self._adapters = AdapterCache(stack, max_unused_adapters, adapter_bytes, max_adapters)
+        self._scheduler = Scheduler(
+            self._arena, self._adapters, num_slots, chunk_tokens, prefill_tokens
+        )
+        self._held: set[str] = set()  # ids of all sequences
+        self._plan: tuple[tuple[int | str, ...], LoraPlan] = ((), LoraPlan())  # of decoding rows
+        self._sampling: tuple[tuple[str, ...], SamplingBatch | None] = ((), None)  # of drawing ids
         self._tokens_generated = self._tokens_prefilled = self._errors = 0
         self._speed: deque[tuple[float, int]] = deque()  # (monotonic s, tokens) of each step
 
     @property
     def num_slots(self) -> int:
-        return self._cache.num_slots
+        return self._scheduler.num_slots
 
     @property
     def num_free_slots(self) -> int:
-        return max(0, self.num_slots - len(self._running) - len(self._waiting))
+        return max(0, self.num_slots - len(self._held))
 
     @property
     def has_work(self) -> bool:
-        return bool(self._waiting or self._running or self._done)
+        return bool(self._held)
 
-    def submit(self, requests: Rows[GenerationRequest]) -> None:
+    def submit(self, requests: Row[GenerationRequest]) -> None:
         """Raises: RolloutError if an id is held already; then none of them is accepted."""
-        held = {r.id for r in self._waiting} | {s.request.id for s in self._running}
+        new = {request.id for request in requests}
+        if len(new) < len(requests) or new & self._held:
+            names = sorted(new & self._held) or sorted(r.id for r in requests)
+            raise RolloutError(f"Sequence {names[0]} is in the engine already.")
+        self._held |= new
         for request in requests:
-            if request.id in held:
-                raise RolloutError(f"Sequence {request.id} is in the engine already.")
-            held.add(request.id)
-        self._waiting.extend(requests)
+            try:
+                check_request(
+                    request, self._runner.vocab_size, self._max_length, self._decode is not None
+                )
+            except RolloutError as error:
+                self._scheduler.done.append(failed(request, str(error)))
+            else:
+                self._scheduler.waiting.append(Sequence(request, "", self._decode))
 
     def forget(self, sessions: Iterable[str]) -> None:
-        """Nothing is kept yet."""
+        for session in sessions:
+            self._arena.forget(session)
 
     @torch.inference_mode()
     def cancel(self, ids: Iterable[str]) -> None:
-        unwanted = set(ids)
-        for request in [r for r in self._waiting if r.id in unwanted]:
-            self._waiting.remove(request)
-            self._done.append(Generation(id=request.id, finish_reason="cancelled"))
-        for slot in reversed(range(len(self._running))):
-            if self._running[slot].request.id in unwanted:
-                self._finish(slot, "cancelled")
+        self._scheduler.cancel(ids)
 
     @torch.inference_mode()
     def step(self) -> list[Generation]:
         before = self._tokens_generated
-        self._prefill(self._admit())
-        if self._running:
-            self._decode()
+        self._adapters.advance()
+        batch = self._scheduler.schedule()
+        if batch.decoding or batch.chunks:
+            self._compute(batch)
+        elif not self._scheduler.done and self._adapters.num_loading:
+            self._adapters.wait(LOADING_WAIT_S)
         self._measure(self._tokens_generated - before)
-        done, self._done = self._done, []
-        self._errors += sum(g.finish_reason == "error" for g in done)
+        done, self._scheduler.done = self._scheduler.done, []
+        self._held -= {generation.id for generation in done}
+        self._errors += sum(generation.finish_reason == "error" for generation in done)
         return done
 
     @torch.inference_mode()
     def reset(self) -> None:
-        self._waiting.clear()
-        self._running.clear()
-        self._done.clear()
+        self._scheduler.clear()
+        self._held.clear()
         self._adapters.release_all()
-        self._holds.clear()
-        self._cache.clear_all()
-        self._is_plan_stale = True
+        self._arena.clear()
+        self._plan = ((), LoraPlan())
+        self._sampling = ((), None)
 
     def stats(self) -> EngineStats:
         """May be called from any thread."""
+        scheduler, adapters, arena = self._scheduler, self._adapters, self._arena
         return EngineStats(
             num_slots=self.num_slots,
-            num_running=len(self._running),
-            num_waiting=len(self._waiting),
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
             tokens_generated=self._tokens_generated,
             tokens_prefilled=self._tokens_prefilled,
             tokens_per_s=self._tokens_per_s(),
-            adapters_in_use=self._adapters.num_in_use,
-            adapters_cached=self._adapters.num_unused,
-            kv_bytes=self._cache.num_bytes,
+            adapters_in_use=adapters.num_in_use,
+            adapters_cached=adapters.num_unused,
+            adapters_free=adapters.num_free,
+            kv_bytes=arena.bytes_used,
+            kv_bytes_budget=arena.num_bytes,
+            kv_tokens=arena.num_bytes // arena.token_bytes,
+            kv_tokens_free=arena.tokens_free,
+            sessions_kept=arena.num_kept,
+            preemptions=scheduler.num_preemptions,
             errors=self._errors,
         )
 
-    # Admission and prefill
+    # One pass
 
-    def _admit(self) -> list[list[Sequence]]:
-        """Move waiting requests into slots; returns them grouped by adapter and prompt."""
-        prompts: dict[tuple[str, tuple[int, ...]], list[Sequence]] = {}
-        tokens = 0
-        while (
-            self._waiting and len(self._running) + sum(map(len, prompts.values())) < self.num_slots
-        ):
-            request = self._waiting[0]
-            key = (request.adapter.name, request.ids)
-            if key not in prompts:
-                if tokens and tokens + len(request.ids) > self._max_prefill_tokens:
-                    break
-                tokens += len(request.ids)
-            self._waiting.popleft()
-            try:
-                request.sampling.require_on_policy()
-                check_request(request, self._runner.vocab_size, self._max_length)
-            except RolloutError as error:
-                self._done.append(failed(request, str(error)))
-                continue
-            hold = self._adapters.acquire(request.adapter, wait=True)
-            if hold.status != "ready":
-                self._adapters.release(hold)
-                if hold.status == "failed":
-                    self._done.append(failed(request, hold.error))
-                    continue
-                self._waiting.appendleft(request)  # no room for its adapter before others go
-                break
-            self._holds[request.id] = hold
-            self._cache.reserve(len(request.ids) + request.sampling.max_new_tokens)
-            prompts.setdefault(key, []).append(Sequence(request, hold.digest))
-        return list(prompts.values())
+    def _compute(self, batch: Batch) -> None:
+        """One token of every decoding sequence and the chunks, in one forward pass."""
+        decoding, segments = self._decode_rows(batch)
+        counts = [1] * len(decoding) + [count for _, count in batch.chunks]
+        sequences = decoding + [sequence for sequence, _ in batch.chunks]
+        hidden = self._forward(sequences, counts, segments, len(decoding))
+        ends = torch.tensor(counts).cumsum(0).tolist()
+        drawing: list[Sequence] = []
+        last_rows: list[int] = []
+        for sequence, count, end in zip(sequences, counts, ends, strict=True):
+            if sequence.request.needs_prompt_logprobs:
+                self._note_prompt(sequence, hidden[end - count : end])
+            sequence.num_cached += count
+            if not sequence.num_uncached:
+                drawing.append(sequence)
+                last_rows.append(end - 1)
+        self._tokens_prefilled += sum(counts[len(decoding) :])
+        if drawing:
+            self._draw(drawing, hidden[torch.tensor(last_rows, device=hidden.device)])
 
-    def _prefill(self, groups: list[list[Sequence]]) -> None:
-        """Compute each group's prompt once, share its KV, and draw every first token."""
-        if not groups:
-            return
-        firsts = [len(self._running) + sum(map(len, groups[:i])) for i in range(len(groups))]
-        self._running += [sequence for group in groups for sequence in group]
-        self._is_plan_stale = True
-        lengths = [len(group[0].request.ids) for group in groups]
-        hidden = self._prefill_rows([group[0] for group in groups], firsts, lengths)
-        for group, first, length in zip(groups, firsts, lengths, strict=True):
-            for slot in range(first + 1, first + len(group)):
-                self._cache.copy(first, slot, length)
-        last = torch.tensor(lengths, device=self._runner.device).cumsum(0) - 1
-        logits = self._runner.logits(hidden[last])
-        repeats = torch.tensor([len(group) for group in groups], device=logits.device)
-        self._tokens_prefilled += sum(lengths)
-        self._draw(firsts[0], logits.repeat_interleave(repeats, 0))
+    def _decode_rows(
+        self, batch: Batch
+    ) -> tuple[list[Sequence], list[DecodeSegment | ChunkSegment]]:
+        """Decoding sequences in the order of the arena, and what the pass attends to."""
+        positions = {name: s.num_cached for name, s in batch.decoding.items()}
+        order, decoding = decode_segments(
+            self._arena.runs(), positions, self._runner.dtype, self._runner.device
+        )
+        segments: list[DecodeSegment | ChunkSegment] = [*decoding]
+        start = len(order)
+        for sequence, count in batch.chunks:
+            row = self._arena.row_of(sequence.request.id)
+            past = sequence.num_cached
+            segments.append(chunk_segment(row, start, count, past, self._runner.device))
+            start += count
+        return [batch.decoding[name] for name in order], segments
 
-    def _prefill_rows(
-        self, sequences: list[Sequence], slots: list[int], lengths: list[int]
+    def _forward(
+        self,
+        sequences: list[Sequence],
+        counts: list[int],
+        segments: list[DecodeSegment | ChunkSegment],
+        num_decoding: int,
     ) -> Tensor:
-        """The prompts one after the other as rows; (sum of lengths, H)."""
+        """The last hidden states of the next counts[i] tokens of sequences[i], row after row."""
         to = self._runner.device
-        ids = torch.tensor([i for s in sequences for i in s.request.ids], device=to)
-        positions = torch.cat([torch.arange(n, device=to) for n in lengths])
-        row_slots = torch.tensor(slots, device=to).repeat_interleave(
-            torch.tensor(lengths, device=to)
-        )
-        names = [s.request.adapter.name for s in sequences for _ in s.request.ids]
+        ids: list[int] = []
+        positions: list[int] = []
+        for sequence, count in zip(sequences, counts, strict=True):
+            ids += sequence.uncached_ids(count)
+            positions += range(sequence.num_cached, sequence.num_cached + count)
+        rows = torch.tensor([self._arena.row_of(s.request.id) for s in sequences], device=to)
+        rows = rows.repeat_interleave(torch.tensor(counts, device=to), 0)
+        where = torch.tensor(positions, device=to)
+        addresses = self._arena.addresses(rows[:, 0], rows[:, 1], where)
+        attend = Attention(self._arena, addresses, tuple(segments))
+        plan = self._lora_plan([s.request.adapter.name for s in sequences], counts, num_decoding)
+        return self._runner.forward(torch.tensor(ids, device=to), where, attend, plan)
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self._cache.write(layer, row_slots, positions, k, v)
-            parts = [t.transpose(0, 1).split(lengths, 1) for t in (q, k, v)]
-            outs = [
-                F.scaled_dot_product_attention(
-                    a[None], b[None], c[None], is_causal=True, enable_gqa=True
-                )[0]
-                for a, b, c in zip(*parts, strict=True)
-            ]
-            return torch.cat(outs, 1).transpose(0, 1).flatten(1)
+    def _lora_plan(self, names: list[str], counts: list[int], num_decoding: int) -> LoraPlan:
+        """Of a pass that only decodes it is made anew only when the rows' adapters change."""
+        stack = self._adapters.stack
+        if num_decoding < len(names):
+            return stack.plan(names, counts)
+        key = (stack.num_removed, *names)
+        if self._plan[0] != key:
+            self._plan = (key, stack.plan(names))
+        return self._plan[1]
 
-        return self._runner.forward(ids, positions, attend, self._adapters.stack.plan(names))
+    def _note_prompt(self, sequence: Sequence, hidden: Tensor) -> None:
+        """Log-probs of the prompt tokens that follow those just computed. hidden: (count, H)."""
+        request, first = sequence.request, sequence.num_cached + 1
+        targets = request.ids[first : first + len(hidden)]
+        if targets and len(sequence.prompt_logprobs) == first - 1:
+            logits = self._runner.logits(hidden[: len(targets)])
+            to = torch.tensor(targets, device=logits.device)
+            heat = request.sampling.temperature
+            sequence.prompt_logprobs += prompt_logprobs(logits, to, heat).tolist()
 
-    # Decoding
-
-    def _decode(self) -> None:
-        """One token for every running sequence; row i is slot i."""
-        to, count = self._runner.device, len(self._running)
-        ids = torch.tensor([s.last_id for s in self._running], device=to)
-        positions = torch.tensor([s.cached_length for s in self._running], device=to)
-        slots = torch.arange(count, device=to)
-        length = int(positions.max()) + 1
-        mask = (torch.arange(length, device=to) <= positions[:, None])[:, None, None]
-        kv_heads = self._runner.num_kv_heads
-
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self._cache.write(layer, slots, positions, k, v)
-            keys = self._cache.keys[layer, :count, :, :length]
-            values = self._cache.values[layer, :count, :, :length]
-            grouped = q.unflatten(1, (kv_heads, -1))
-            return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask).flatten(1)
-
-        hidden = self._runner.forward(ids, positions, attend, self._current_plan())
-        self._draw(0, self._runner.logits(hidden))
-
-    def _current_plan(self) -> LoraPlan:
-        """Made anew only when a sequence came or went."""
-        if self._is_plan_stale:
-            names = [s.request.adapter.name for s in self._running]
-            self._plan = self._adapters.stack.plan(names)
-            self._is_plan_stale = False
-        return self._plan
-
-    def _draw(self, first: int, logits: Tensor) -> None:
-        """A token for the sequences from slot `first` on; those that end leave."""
-        drawing = self._running[first:]
-        tokens, logprobs = sample(
-            logits,
-            [s.request.sampling.temperature for s in drawing],
-            [s.request.seed for s in drawing],
-            [len(s.ids) for s in drawing],
-        )
+    def _draw(self, drawing: list[Sequence], hidden: Tensor) -> None:
+        """A token for each of these sequences; those that end leave. hidden: (B, H)."""
+        names = tuple(s.request.id for s in drawing)
+        sampling = self._sampling[1] if self._sampling[0] == names else None
+        if sampling is None:
+            params, seeds = [s.request.sampling for s in drawing], [s.request.seed for s in drawing]
+            sampling = SamplingBatch(params, seeds, hidden.device)
+            self._sampling = names, sampling
+        logits, indices = self._runner.logits(hidden), [len(s.ids) for s in drawing]
+        tokens, logprobs = sampling.draw(logits, indices)
         self._tokens_generated += len(drawing)
-        drawn = zip(drawing, tokens, logprobs, strict=True)
-        reasons = [sequence.append(token, logprob) for sequence, token, logprob in drawn]
-        for offset in reversed(range(len(drawing))):
-            if reasons[offset]:
-                self._finish(first + offset, reasons[offset])
-
-    def _finish(self, slot: int, reason: str) -> None:
-        """Report a sequence and fill its slot with the last one."""
-        sequence, last = self._running[slot], len(self._running) - 1
-        self._done.append(sequence.generation(reason))
-        self._adapters.release(self._holds.pop(sequence.request.id))
-        self._cache.clear(slot, sequence.cached_length + 1)
-        if slot != last:
-            self._cache.copy(last, slot, self._running[last].cached_length)
-            self._cache.clear(last, self._running[last].cached_length + 1)
-            self._running[slot] = self._running[last]
-        self._running.pop()
-        self._is_plan_stale = True
+        for sequence, token, logprob in zip(drawing, tokens, logprobs, strict=True):
+            reason = sequence.append(token, logprob)
+            if reason:
+                self._scheduler.finish(sequence, reason)
 
     def _tokens_per_s(self) -> float:
         """Falls to 0 while there is nothing to do."""
@@ -285,3 +263,24 @@ class TorchEngine:
         self._speed.append((now, tokens))
         while now - self._speed[0][0] > SPEED_WINDOW_S:
             self._speed.popleft()
+
+
+def _arena(runner: ModelRunner, kv_bytes: int, max_length: int) -> KvArena:
+    """Raises: RolloutError if it would not hold one sequence of max_length."""
+    try:
+        arena = KvArena(
+            runner.num_layers,
+            runner.num_kv_heads,
+            runner.head_dim,
+            runner.dtype,
+            runner.device,
+            kv_bytes,
+        )
+        if arena.fits(max_length):
+            return arena
+    except ValueError:
+        pass
+    raise RolloutError(
+        f"A KV cache of {kv_bytes / 2**20:.0f} MiB does not hold one sequence of {max_length}"
+        " tokens: give it more, or lower the longest sequence."
+    )
