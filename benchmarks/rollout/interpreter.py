@@ -96,7 +96,7 @@ def host(size: int) -> None:
         # `submit` waits for room, and the engine's thread is the one that makes it.
         threading.Thread(target=thread.submit, args=[more(len(done))], daemon=True).start()
 
-    thread = EngineThread(ours.engine(size, 256), again)
+    thread = EngineThread(lambda: ours.engine(size, 256), again)
     _held["engine"] = thread
     thread.submit(more(size))
     time.sleep(WINDOW_S)

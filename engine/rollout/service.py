@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from ..types import Generation, GenerationRequest
@@ -21,14 +22,20 @@ OnDone = Callable[[list[Generation]], None]
 
 
 class EngineThread:
-    """Thread-safe. The engine must not be used by anyone else from here on."""
+    """Thread-safe. The engine lives in the thread and must not be used by anyone else."""
 
-    def __init__(self, engine: RolloutEngine, on_done: OnDone, max_held: int | None = None) -> None:
-        """Starts the thread. max_held: sequences accepted at most, running and waiting; by default
-        half as many again as there are slots, so that a freed slot never waits for a message.
+    def __init__(
+        self, make: Callable[[], RolloutEngine], on_done: OnDone, max_held: int | None = None
+    ) -> None:
+        """Starts the thread, has it make the engine, and raises what that raises.
+
+        Made there because every thread that computes gets a team of OpenMP threads, and once all
+        teams together have more threads than there are cores, each waits for the others by
+        sleeping: a step of thousands of short operations then takes half as long again.
+        max_held: sequences accepted at most, running and waiting; by default half as many again as
+        there are slots, so that a freed slot never waits for a message.
         """
-        self._engine, self._on_done = engine, on_done
-        self._max_held = max_held or engine.num_slots + engine.num_slots // 2
+        self._on_done = on_done
         self._changed = threading.Condition()
         self._held: dict[str, GenerationRequest] = {}  # accepted and not ended
         self._inbox: list[GenerationRequest] = []  # accepted, the engine does not know them yet
@@ -37,9 +44,13 @@ class EngineThread:
         self._is_closed = False
         self._kv_tokens = 0  # most that was ever free: all of it, before the first sequence
         self._has_told_adapters = False
-        self._stats = self._look()
-        self._thread = threading.Thread(target=self._run, name="rollout engine", daemon=True)
+        made: Future[RolloutEngine] = Future()
+        self._thread = threading.Thread(
+            target=self._live, args=(make, made), name="rollout engine", daemon=True
+        )
         self._thread.start()
+        self._engine = engine = made.result()
+        self._max_held = max_held or engine.num_slots + engine.num_slots // 2
 
     def submit(self, requests: Sequence[GenerationRequest]) -> bool:
         """Accept all the requests, or none; blocks while the engine is full.
@@ -104,6 +115,16 @@ class EngineThread:
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
+
+    def _live(self, make: Callable[[], RolloutEngine], made: Future[RolloutEngine]) -> None:
+        try:
+            self._engine = make()
+            self._stats = self._look()
+        except BaseException as error:
+            made.set_exception(error)
+            return
+        made.set_result(self._engine)
+        self._run()
 
     def _run(self) -> None:
         while True:

@@ -220,7 +220,7 @@ class TorchEngine:
         stack = self._adapters.stack
         if num_decoding < len(names):
             return stack.plan(names, counts)
-        key = (stack.num_removed, *names)
+        key = (stack.revision, *names)
         if self._plan[0] != key:
             self._plan = (key, stack.plan(names))
         return self._plan[1]

@@ -366,9 +366,11 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
             directory=settings.VAR_DIR / "vllm" / hosting.name(),
         ),
     )
-    engine = make_engine(settings.ROLLOUT_ENGINE, spec)
     stop_ids = ChatTokenizer(row.path).eos_ids
-    _host = RolloutHost(lambda on_done: EngineThread(engine, on_done), stop_ids)
+    _host = RolloutHost(
+        lambda on_done: EngineThread(lambda: make_engine(settings.ROLLOUT_ENGINE, spec), on_done),
+        stop_ids,
+    )
     thread = _host.engine
     return settings.ROLLOUT_SLOTS, lambda: asdict(thread.stats())
 

@@ -28,7 +28,7 @@ class Host:
     def __init__(self, engine: TorchEngine, **options: int) -> None:
         self.done: queue.Queue[Generation] = queue.Queue()
         self.thread = EngineThread(
-            engine, lambda items: [self.done.put(g) for g in items], **options
+            lambda: engine, lambda items: [self.done.put(g) for g in items], **options
         )
 
     def take(self, count: int) -> dict[str, Generation]:
@@ -148,7 +148,7 @@ def test_a_callback_that_raises_does_not_end_the_thread(
             seen.put(generation.id)
         raise RuntimeError("the outbox is gone")
 
-    thread = EngineThread(engine, on_done)
+    thread = EngineThread(lambda: engine, on_done)
     for name in ("a", "b"):
         thread.submit(requests(adapter, name))
         assert seen.get(timeout=30) == name
@@ -186,7 +186,7 @@ class Figures:
 def test_sessions_are_forgotten_by_an_idle_engine_and_what_fits_at_all_is_told() -> None:
     """All KV is free before the first sequence; adapter slots are those in use and those free."""
     engine = Figures()
-    thread = EngineThread(engine, lambda done: None)
+    thread = EngineThread(lambda: engine, lambda done: None)
     first = thread.stats()
     assert (first.kv_tokens, first.adapter_slots) == (100, 3)
     thread.forget(["g:1:0", "g:1:1"])
@@ -202,6 +202,25 @@ def test_sessions_are_forgotten_by_an_idle_engine_and_what_fits_at_all_is_told()
 def test_an_engine_that_tells_nothing_of_its_room_is_not_taken_for_full() -> None:
     engine = Figures()
     engine.told = EngineStats(num_slots=4, adapters_in_use=2)
-    thread = EngineThread(engine, lambda done: None)
+    thread = EngineThread(lambda: engine, lambda done: None)
     assert (thread.stats().kv_tokens, thread.stats().adapter_slots) == (0, 0)
     thread.drain(10)
+
+
+def test_an_engine_that_cannot_be_made_is_told_where_it_was_asked_for() -> None:
+    def broken() -> TorchEngine:
+        raise ValueError("no weights")
+
+    with pytest.raises(ValueError, match="no weights"):
+        EngineThread(broken, lambda done: None)
+
+
+def test_the_engine_is_made_in_the_thread_that_steps_it() -> None:
+    makers: list[str] = []
+
+    def make() -> Figures:
+        makers.append(threading.current_thread().name)
+        return Figures()
+
+    EngineThread(make, lambda done: None).drain(10)
+    assert makers == ["rollout engine"]
