@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,41 +43,51 @@ class Truncation:
         logits: (R, V), of these rows; peaks: (R, 1) float32, the greatest logits; heats: (R, 1)
         temperatures; masses: (R, 1), sums of exp((logits - peak) / heat).
         """
+        every = _Block(
+            torch.arange(len(logits), device=logits.device), logits, peaks, heats, masses
+        )
         vocabulary = logits.shape[1]
         parts = []
-        every = torch.arange(len(logits), device=logits.device)
-        for rows in every.split(max(1, NUMBERS_AT_ONCE // vocabulary)):
-            mine = (logits[rows], peaks[rows], heats[rows], masses[rows])
-            floors = self._floors(rows, *mine, min(NUM_CANDIDATES, vocabulary))
-            parts.append(mine[0].masked_fill_(mine[0] < floors, -math.inf))
+        for rows in places.split(max(1, NUMBERS_AT_ONCE // vocabulary)):
+            block = every.select(rows)
+            floors = self._floors(block, min(NUM_CANDIDATES, vocabulary))
+            parts.append(block.logits.masked_fill(block.logits < floors, -math.inf))
         return torch.cat(parts)
 
-    def _floors(
-        self,
-        rows: Tensor,
-        logits: Tensor,
-        peaks: Tensor,
-        heats: Tensor,
-        masses: Tensor,
-        num_candidates: int,
-    ) -> Tensor:
-        """(len(rows), 1): the least logit that is kept."""
-        values = logits.topk(num_candidates).values
-        logp = (values.float() - peaks) / heats
+    def _floors(self, block: _Block, num_candidates: int) -> Tensor:
+        """(rows of the block, 1): the least logit that is kept."""
+        values = block.logits.topk(num_candidates).values
+        logp = (values.float() - block.peaks) / block.heats
         probs = logp.exp()
-        top_k = self._top_k[rows]
+        top_k, log_min_p = self._top_k[block.rows], self._log_min_p[block.rows]
         last = values.gather(1, (top_k - 1).clamp(0, num_candidates - 1))
-        is_kept = (logp >= self._log_min_p[rows]) & ((values >= last) | (top_k == 0))
+        is_kept = (logp >= log_min_p) & ((values >= last) | (top_k == 0))
         is_wide = is_kept[:, -1:]  # tokens beyond the candidates may be kept as well
-        is_cut = (top_k > 0) | (self._log_min_p[rows] > -math.inf)
+        is_cut = (top_k > 0) | (log_min_p > -math.inf)
         kept = probs * is_kept
         total = kept.sum(-1, keepdim=True)
-        if num_candidates < logits.shape[1]:
-            total = torch.where(is_wide, masses, total)
-        is_kept &= kept.cumsum(-1) - kept < self._top_p[rows] * total
+        has_more = num_candidates < block.logits.shape[1]
+        if has_more:
+            total = torch.where(is_wide, block.masses, total)
+        is_kept &= kept.cumsum(-1) - kept < self._top_p[block.rows] * total
         floors = values.masked_fill(~is_kept, math.inf).amin(-1, keepdim=True)
         is_open = (is_kept[:, -1:] | (is_wide & is_cut))[:, 0]
-        if num_candidates < logits.shape[1] and bool(is_open.any()):
-            inner = (rows, logits, peaks, heats, masses)
-            floors[is_open] = self._floors(*(x[is_open] for x in inner), logits.shape[1])
+        if has_more and bool(is_open.any()):
+            floors[is_open] = self._floors(block.select(is_open), block.logits.shape[1])
         return floors
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some of the truncated rows, and `Truncation.apply`'s arguments for them."""
+
+    rows: Tensor  # their places among the truncated rows
+    logits: Tensor
+    peaks: Tensor
+    heats: Tensor
+    masses: Tensor
+
+    def select(self, chosen: Tensor) -> _Block:
+        """chosen: places within the block, or a mask."""
+        columns = (self.rows, self.logits, self.peaks, self.heats, self.masses)
+        return _Block(*(column[chosen] for column in columns))

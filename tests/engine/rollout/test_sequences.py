@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Row
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import RolloutError
-from engine.rollout.sequences import Sequence, check_request
+from engine.rollout.sequences import Decode, Sequence, check_request
 from engine.types import AdapterRef, GenerationRequest, SamplingParams
 
 PROMPT = (5, 6, 7)
@@ -30,7 +31,7 @@ def decode_runs(ids: Row[int]) -> str:
         return "\ufffd" * len(ids)
 
 
-def request(**sampling: object) -> GenerationRequest:
+def request(**sampling: Any) -> GenerationRequest:
     params = replace(SamplingParams(max_new_tokens=1_000), **sampling)
     return GenerationRequest("a", AdapterRef("t", 0, "d", "/nowhere"), PROMPT, params, seed=1)
 
@@ -65,9 +66,9 @@ def test_a_prompt_logprob_that_is_not_finite_is_an_error_too() -> None:
 
 
 @pytest.mark.parametrize("decode", [decode_bytes, decode_runs])
-def test_a_stop_string_split_over_tokens_ends_it_and_its_tokens_stay(decode: object) -> None:
+def test_a_stop_string_split_over_tokens_ends_it_and_its_tokens_stay(decode: Decode) -> None:
     text = "some text, then END and more"
-    sequence = Sequence(request(stop=("never", "END")), "d", decode)  # type: ignore[arg-type]
+    sequence = Sequence(request(stop=("never", "END")), "d", decode)
     assert feed(sequence, text.encode()) == ("stop", text.index("END") + 3)
     assert bytes(sequence.ids) == b"some text, then END"
     assert sequence.generation("stop").ids == tuple(b"some text, then END")
@@ -87,9 +88,9 @@ def test_the_prompt_does_not_count_for_stop_strings() -> None:
 @pytest.mark.parametrize("decode", [decode_bytes, decode_runs])
 @pytest.mark.parametrize("before", ["", "a", "é" * 30, "你好" * 30, "a😀" * 20, "😀" * 20 + "a"])
 def test_a_stop_string_of_long_characters_is_found_at_its_last_byte(
-    decode: object, before: str
+    decode: Decode, before: str
 ) -> None:
-    sequence = Sequence(request(stop=("停😀",)), "d", decode)  # type: ignore[arg-type]
+    sequence = Sequence(request(stop=("停😀",)), "d", decode)
     assert feed(sequence, (before + "停😀" + "好").encode()) == (
         "stop",
         len((before + "停😀").encode()),
@@ -169,7 +170,7 @@ def test_what_became_of_it_has_the_prompt_logprobs() -> None:
     ],
 )
 def test_a_request_out_of_range_is_refused_with_the_reason(
-    change: dict[str, object], problem: str
+    change: dict[str, Any], problem: str
 ) -> None:
     sound = request(max_new_tokens=29)
     bad = replace(sound, sampling=replace(sound.sampling, **change))
@@ -179,7 +180,12 @@ def test_a_request_out_of_range_is_refused_with_the_reason(
 
 def test_a_request_at_the_ends_of_its_ranges_is_let_in() -> None:
     strings = (*"abcdefghijklmno", "é" * 64)
-    for sampling in ({"top_p": 1.0, "min_p": 1.0}, {"top_p": 1e-9, "top_k": 1}, {"stop": strings}):
+    ranges: list[dict[str, Any]] = [
+        {"top_p": 1.0, "min_p": 1.0},
+        {"top_p": 1e-9, "top_k": 1},
+        {"stop": strings},
+    ]
+    for sampling in ranges:
         check_request(request(**sampling), 8, 1_003, can_decode=True)
 
 
