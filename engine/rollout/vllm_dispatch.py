@@ -57,6 +57,8 @@ class Held:
     since: float = field(default_factory=time.monotonic)
     replica: Replica | None = None  # where it was sent
     task: asyncio.Task[Generation] | None = None
+    has_begun: bool = False  # its adapter is loaded there, and it was or is being handed over
+    must_wait: bool = False  # its server went down before it began: it is cancelled to wait again
     problem: str = ""  # why it is being ended; "": by `cancel`
 
 
@@ -131,6 +133,7 @@ class Dispatcher:
         for name in ids:
             held = self._by_id.get(name)
             if held and held.task:
+                held.must_wait = False
                 held.task.cancel()
             elif held:
                 self._waiting.remove(held)
@@ -231,7 +234,7 @@ class Dispatcher:
         replica.num_sent += 1
         held.replica = replica
         self._sent.add(held)
-        held.task = asyncio.create_task(self._generate(held.request, replica, adapters, lease))
+        held.task = asyncio.create_task(self._generate(held, replica, adapters, lease))
         held.task.add_done_callback(lambda task: self._served(task, held, replica, adapters, lease))
         return True
 
@@ -277,11 +280,8 @@ class Dispatcher:
         replica.num_sent -= 1
         adapters.release(lease)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, ServerAway):  # it was never there: it goes elsewhere, or waits
-            self._sent.discard(held)
-            held.replica = held.task = None
-            self._waiting.appendleft(held)
-            self._admit_soon()
+        if held.must_wait or isinstance(error, ServerAway):
+            self._wait_again(held)
             return
         if task.cancelled():
             generation = _ended(held)
@@ -295,15 +295,26 @@ class Dispatcher:
         self._finish(held, generation)
         self._admit_soon()
 
+    def _wait_again(self, held: Held) -> None:
+        """The server never saw it: it goes elsewhere, or here when that is up."""
+        self._sent.discard(held)
+        if held.request.id in self._by_id:  # else `end_all` came first
+            held.replica = held.task = None
+            held.has_begun = held.must_wait = False
+            self._waiting.appendleft(held)
+            self._admit_soon()
+
     async def _generate(
-        self, request: GenerationRequest, replica: Replica, adapters: ServerAdapters, lease: Lease
+        self, held: Held, replica: Replica, adapters: ServerAdapters, lease: Lease
     ) -> Generation:
         """One sequence at one server. Raises: RolloutError that says what went wrong."""
-        digest = await adapters.load(lease)
-        started_at = time.time()
+        request = held.request
         limit_s = self._options.deadline.of(request)
         body = completion_body(request)
         try:
+            digest = await adapters.load(lease)
+            held.has_begun = True
+            started_at = time.time()
             try:
                 answer = await adapters.client.complete(body, limit_s)
             except Refused as refused:
@@ -333,7 +344,12 @@ class Dispatcher:
         """A server went down with whatever was there."""
         for held in [held for held in self._sent if held.replica is replica and held.task]:
             assert held.task
-            held.problem = f"The vLLM server went down: {problem}"
+            if held.task.cancelling():
+                continue
+            if held.has_begun:
+                held.problem = f"The vLLM server went down: {problem}"
+            else:
+                held.must_wait = True
             held.task.cancel()
         for key in [key for key, home in self._homes.items() if home is replica]:
             del self._homes[key]

@@ -23,9 +23,10 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def main(command: list[str]) -> None:
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_guard)
     threading.Thread(target=end_with_starter, args=(server,), daemon=True).start()
-    code = server.wait()
-    print(f"the server ended with exit status {code}", flush=True)
-    end_group()
+    try:
+        print(f"the server ended with exit status {server.wait()}", flush=True)
+    finally:  # nobody may be left to read that
+        end_group()
 
 
 def die_with_guard() -> None:
