@@ -43,10 +43,8 @@ class Truncation:
         logits: (R, V), of these rows; peaks: (R, 1) float32, the greatest logits; heats: (R, 1)
         temperatures; masses: (R, 1), sums of exp((logits - peak) / heat).
         """
-        every = _Block(
-            torch.arange(len(logits), device=logits.device), logits, peaks, heats, masses
-        )
-        vocabulary = logits.shape[1]
+        places = torch.arange(len(logits), device=logits.device)
+        every, vocabulary = _Block(places, logits, peaks, heats, masses), logits.shape[1]
         parts = []
         for rows in places.split(max(1, NUMBERS_AT_ONCE // vocabulary)):
             block = every.select(rows)
