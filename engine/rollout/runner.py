@@ -1,8 +1,7 @@
 """The base model's forward pass over the rows of many sequences: fused weights, a LoRA plan.
 
-Rows are tokens; whose they are is the business of `attend`, which a prefill and a decode step give
-differently. The fused weights take the place of the model's own (its modules become views), so the
-base model is in memory once. Checked against transformers in the tests.
+Rows are tokens; whose they are is the business of `attend`. The fused weights take the place of the
+model's own, so the base model is in memory once. Checked against transformers in the tests.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from ..adapters.stack import FUSED, LoraPlan
 from ..config import LINEAR_MODULES
 from ..models.load import LoadedModel
+from .projection import Projection
 
 Attend = Callable[[int, Tensor, Tensor], Tensor]
 """(layer, q (N, heads, D), keys and values (N, 2 · kv heads, D)) to (N, heads · D)."""
@@ -29,11 +29,11 @@ class LayerWeights:
     post_norm: nn.Module
     q_norm: nn.Module | None  # Qwen3
     k_norm: nn.Module | None
-    fused: dict[str, tuple[Tensor, Tensor | None]]  # weight and bias of each of FUSED
+    fused: dict[str, Projection]  # of each of FUSED
 
 
 class ModelRunner:
-    """One forward pass at a time; keeps no state of sequences."""
+    """One forward pass at a time; keeps no state of sequences. The model cannot be run any more."""
 
     def __init__(self, base: LoadedModel, max_length: int) -> None:
         """max_length: tokens of the longest sequence; the rotary tables go that far."""
@@ -71,8 +71,7 @@ class ModelRunner:
         return self._head(hidden)
 
     def _project(self, index: int, fused: str, x: Tensor, lora: LoraPlan) -> Tensor:
-        weight, bias = self._layers[index].fused[fused]
-        return lora.apply(index, fused, x, F.linear(x, weight, bias))
+        return lora.apply(index, fused, x, self._layers[index].fused[fused](x))
 
     def _heads(
         self, layer: LayerWeights, qkv: Tensor, cos: Tensor, sin: Tensor
@@ -104,7 +103,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _layer_weights(layer: Any) -> LayerWeights:
     fused = {
-        name: _fuse([layer.get_submodule(module) for module in modules])
+        name: Projection([layer.get_submodule(module) for module in modules])
         for name, modules in FUSED.items()
     }
     attention = layer.self_attn
@@ -115,16 +114,3 @@ def _layer_weights(layer: Any) -> LayerWeights:
         getattr(attention, "k_norm", None),
         fused,
     )
-
-
-def _fuse(modules: list[Any]) -> tuple[Tensor, Tensor | None]:
-    """One weight (and bias) of several linear layers; the layers become views of it."""
-    if len(modules) == 1:
-        return modules[0].weight, modules[0].bias
-    sizes = [module.weight.shape[0] for module in modules]
-    weight = torch.cat([module.weight.data for module in modules])
-    for module, part in zip(modules, weight.split(sizes), strict=True):
-        module.weight.data = part
-    if modules[0].bias is None:
-        return weight, None
-    return weight, torch.cat([module.bias.data for module in modules])

@@ -58,9 +58,10 @@ class TorchEngine:
         """
         self._max_length = min(max_length, base.config.max_position_embeddings)
         self._decode = decode
+        shapes = linear_shapes_of(base)
         self._runner = runner = ModelRunner(base, self._max_length)
         self._arena = _arena(runner, kv_bytes, self._max_length)
-        stack = AdapterStack(linear_shapes_of(base), runner.num_layers, runner.dtype, runner.device)
+        stack = AdapterStack(shapes, runner.num_layers, runner.dtype, runner.device)
         self._adapters = AdapterCache(stack, max_unused_adapters, adapter_bytes, max_adapters)
         self._scheduler = Scheduler(
             self._arena, self._adapters, num_slots, chunk_tokens, prefill_tokens
@@ -204,13 +205,13 @@ class TorchEngine:
         to = self._runner.device
         ids: list[int] = []
         positions: list[int] = []
+        rows: list[tuple[int, int]] = []
         for sequence, count in zip(sequences, counts, strict=True):
             ids += sequence.uncached_ids(count)
             positions += range(sequence.num_cached, sequence.num_cached + count)
-        rows = torch.tensor([self._arena.row_of(s.request.id) for s in sequences], device=to)
-        rows = rows.repeat_interleave(torch.tensor(counts, device=to), 0)
-        where = torch.tensor(positions, device=to)
-        addresses = self._arena.addresses(rows[:, 0], rows[:, 1], where)
+            rows += [self._arena.row_of(sequence.request.id)] * count
+        places, where = torch.tensor(rows, device=to), torch.tensor(positions, device=to)
+        addresses = self._arena.addresses(places[:, 0], places[:, 1], where)
         attend = Attention(self._arena, addresses, tuple(segments))
         plan = self._lora_plan([s.request.adapter.name for s in sequences], counts, num_decoding)
         return self._runner.forward(torch.tensor(ids, device=to), where, attend, plan)
