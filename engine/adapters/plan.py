@@ -16,6 +16,8 @@ from torch import Tensor
 
 from .shelf import Shelf
 
+WIDE_ROWS = 32  # a segment of so many rows is a run of its own: a view, and no padding for others
+
 Weights = tuple[Tensor, tuple[tuple[Tensor, int, int], ...]]
 """A (S, pieces · R, in) of a fused projection; B (S, R, out) and first and last column a piece."""
 
@@ -110,11 +112,13 @@ def runs_of(
     shelf: Shelf, segments: Sequence[Segment], num_rows: int, device: torch.device
 ) -> list[Run]:
     """Runs that cover the segments of one shelf. num_rows: of the whole batch (N)."""
+    wide = [s for s in segments if s.stop - s.start >= WIDE_ROWS]
     by_slot: dict[int, list[Segment]] = {}
     for segment in segments:
-        by_slot.setdefault(segment.slot, []).append(segment)
+        if segment.stop - segment.start < WIDE_ROWS:
+            by_slot.setdefault(segment.slot, []).append(segment)
     counts = [sum(s.stop - s.start for s in by_slot.get(i, [])) for i in range(len(shelf.names))]
-    runs: list[Run] = []
+    runs = [Run(shelf, s.slot, s.slot + 1, s.stop - s.start, first=s.start) for s in wide]
     for start, stop in cut_runs(counts):
         inside = [s for slot in range(start, stop) for s in by_slot.get(slot, [])]
         runs.append(_run(shelf, start, stop, inside, counts, num_rows, device))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from .plan import LoraPlan, Segment, runs_of
 from .shelf import Shelf
 
 __all__ = ["FUSED", "AdapterStack", "LoraPlan", "PackedAdapter"]
+
+PREPARED_SLOTS = 2  # the next, and the one after if another waits to be installed
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class AdapterStack:
         self._dtype, self._device = dtype, device
         self._layouts: dict[LayoutKey, SlotLayout] = {}
         self._shelves: dict[LayoutKey, list[Shelf]] = {}
-        self.num_removed = 0  # adapters, so far: a plan made at another count is no longer valid
+        self._lock = Lock()  # of _shelves: `prepare` is for another thread
         self._places: dict[str, tuple[Shelf, int]] = {}  # shelf and slot by name
         self.revision = 0  # plans and orders made at another one are no longer valid
 
@@ -81,15 +84,24 @@ class AdapterStack:
             layout = self._layouts.setdefault(key, layout)
         return PackedAdapter(layout, layout.pack(adapter))
 
+    def prepare(self, packed: PackedAdapter) -> None:
+        """Have memory ready for where it will go. Any thread may call it; nothing depends on it."""
+        shelf = self._open_shelf(packed.layout)
+        for slot in range(len(shelf.names), len(shelf.names) + PREPARED_SLOTS):
+            shelf.take_pages(slot)
+
+    def enlarge_pages(self) -> bool:
+        """One more huge page under a full shelf; False if there is none to make. Takes about a
+        millisecond and waits for nobody: for another thread, beside the steps."""
+        with self._lock:
+            shelves = [s for some in self._shelves.values() for s in some if not s.has_room]
+        return any(shelf.enlarge_pages() for shelf in shelves)
+
     @torch.inference_mode()
     def install(self, name: str, packed: PackedAdapter) -> None:
         """Put an adapter into a slot: one copy of its own size. Plans stay valid."""
         assert name not in self._places
-        shelves = self._shelves.setdefault(packed.layout.key, [])
-        shelf = next((shelf for shelf in shelves if shelf.has_room), None)
-        if shelf is None:
-            shelf = Shelf(packed.layout, self._device)
-            shelves.append(shelf)
+        shelf = self._open_shelf(packed.layout)
         self._places[name] = shelf, shelf.add(name, packed.weights)
 
     def add(self, name: str, adapter: Adapter) -> None:
@@ -100,16 +112,12 @@ class AdapterStack:
     def remove(self, name: str) -> None:
         """Free its slot, and its shelf if it was the last. Another may move: see `revision`."""
         shelf, slot = self._places.pop(name)
-        self.num_removed += 1
         moved = shelf.remove(slot)
         if moved is not None:
             self._places[moved] = shelf, slot
             self.revision += 1
-        key = shelf.layout.key
         if not shelf.names:
-            self._shelves[key].remove(shelf)
-        if not self._shelves[key]:
-            del self._shelves[key]
+            self._close_shelves(shelf.layout.key)
 
     def order(self, names: Sequence[str]) -> list[int]:
         """The order of rows (indices of `names`) that needs the least work: by shelf and slot."""
@@ -143,3 +151,20 @@ class AdapterStack:
             for run in runs_of(shelf, segments, row, self._device)
         ]
         return LoraPlan(tuple(runs))
+
+    def _open_shelf(self, layout: SlotLayout) -> Shelf:
+        """The first one with room; a new one if there is none."""
+        with self._lock:
+            shelves = self._shelves.setdefault(layout.key, [])
+            for shelf in shelves:
+                if shelf.has_room:
+                    return shelf
+            shelves.append(Shelf(layout, self._device))
+            return shelves[-1]
+
+    def _close_shelves(self, key: LayoutKey) -> None:
+        """Free those that are empty."""
+        with self._lock:
+            self._shelves[key] = [shelf for shelf in self._shelves[key] if shelf.names]
+            if not self._shelves[key]:
+                del self._shelves[key]

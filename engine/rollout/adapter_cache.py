@@ -147,6 +147,7 @@ class AdapterCache:
             if time.monotonic() >= ends:
                 break
         self._drop_surplus()
+        self._loader.tidy()
         return ready
 
     def wait(self, timeout_s: float | None) -> None:

@@ -43,6 +43,7 @@ class AdapterLoader:
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="adapter-loader")
     )
+    _tidying: Future[bool] = field(default_factory=Future)
 
     def __post_init__(self) -> None:
         """Keeps the thread from parallel sections of its own. OpenMP counts the threads of all
@@ -50,6 +51,7 @@ class AdapterLoader:
         an engine's step, thousands of short sections, then takes half as long again."""
         num_threads = torch.get_num_threads()
         self._thread.submit(_use_one_thread).result()
+        self._tidying.set_result(False)
         torch.set_num_threads(num_threads)  # the other libraries' numbers are the process'
 
     def request(self, ref: AdapterRef) -> Load:
@@ -75,6 +77,11 @@ class AdapterLoader:
         if self._loads and self._loads[0].future is not None:
             wait([self._loads[0].future], timeout_s)
 
+    def tidy(self) -> None:
+        """Use the thread's spare time; called once a step, so that it takes little of any."""
+        if not self._loads and self._tidying.done():
+            self._tidying = self._thread.submit(self.stack.enlarge_pages)
+
     def _start(self) -> None:
         for load in list(self._loads)[:MAX_AHEAD]:
             if load.future is None:
@@ -97,7 +104,9 @@ def load_adapter(stack: AdapterStack, ref: AdapterRef) -> PackedAdapter:
                 f"Adapter {ref.name} has digest {digest[:12]}…, not {ref.digest[:12]}… as"
                 " asked for: it was changed or damaged after it was committed."
             )
-        return stack.pack(adapter)
+        packed = stack.pack(adapter)
+        stack.prepare(packed)
+        return packed
     except ArtifactError as error:
         raise RolloutError(f"Adapter {ref.name}: {error}") from error
     except ValueError as error:
