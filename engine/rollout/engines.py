@@ -57,16 +57,17 @@ class EngineSpec:
 
 def make_engine(name: str, spec: EngineSpec) -> RolloutEngine:
     """name: a key of `ENGINES`, or "auto". Raises: ModelError, RolloutError."""
-    name = pick_engine(name, spec.device)
+    name = pick_engine(name, spec.device, bool(spec.vllm.urls or spec.vllm.python))
     config = read_json(model_directory(spec.path), "config.json")
     require_supported(config, name)
     return ENGINES[name](spec)
 
 
-def pick_engine(name: str, device: str = "auto") -> str:
-    """ "auto" is vllm where it is installed and there is an accelerator that it runs on.
+def pick_engine(name: str, device: str = "auto", has_vllm: bool = False) -> str:
+    """ "auto" is vllm where there is one and an accelerator that it runs on, else torch.
 
-    Raises: ModelError if there is no such engine.
+    has_vllm: servers, or an interpreter with vLLM, are named in the settings; an importable vLLM
+    is found without. Raises: ModelError if there is no such engine.
     """
     if name != "auto":
         if name not in ENGINES:
@@ -74,7 +75,7 @@ def pick_engine(name: str, device: str = "auto") -> str:
                 f"There is no rollout engine {name!r}; there are auto, {', '.join(ENGINES)}."
             )
         return name
-    if importlib.util.find_spec("vllm") is None:
+    if not has_vllm and importlib.util.find_spec("vllm") is None:
         return "torch"
     from ..models.device import pick_device
 
@@ -82,6 +83,7 @@ def pick_engine(name: str, device: str = "auto") -> str:
 
 
 def _make_torch(spec: EngineSpec) -> RolloutEngine:
+    from ..models.chat import ChatTokenizer
     from ..models.load import load_base_model
     from .torch_engine import TorchEngine
 
@@ -90,6 +92,7 @@ def _make_torch(spec: EngineSpec) -> RolloutEngine:
         base,
         num_slots=spec.num_slots,
         max_length=spec.max_length,
+        decode=ChatTokenizer(base.path).decode,
         **spec.torch_options,
     )
 

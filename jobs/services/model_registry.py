@@ -30,7 +30,8 @@ def add_base_model(
     local = Path(path).expanduser()
     path = str(local.resolve()) if local.is_dir() else path
     config = read_json(model_directory(path), "config.json")
-    require_supported(config, pick_engine(settings.ROLLOUT_ENGINE, settings.DEVICE))
+    has_vllm = bool(settings.VLLM_URLS or settings.VLLM_PYTHON)
+    require_supported(config, pick_engine(settings.ROLLOUT_ENGINE, settings.DEVICE, has_vllm))
     ChatTokenizer(path)
     longest = int(config.get("max_position_embeddings") or DEFAULT_MAX_MODEL_LENGTH)
     if max_model_length > longest:
