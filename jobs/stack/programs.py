@@ -28,13 +28,25 @@ class Program:
 
 
 def stack_programs(
-    base_models: Sequence[str], host: str, port: int, redis_port: int | None, redis_dir: str
+    base_models: Sequence[str],
+    host: str,
+    port: int,
+    redis_port: int | None,
+    redis_dir: str,
+    rollout_workers: int = 1,
 ) -> list[Program]:
-    """All programs of one machine. redis_port: None if Redis runs elsewhere."""
+    """All programs of one machine. redis_port: None if Redis runs elsewhere.
+
+    rollout_workers: of each base model.
+    """
     return [
         *([] if redis_port is None else [redis(redis_port, redis_dir)]),
         web(host, port),
-        *(rollout(slug) for slug in base_models),
+        *(
+            rollout(slug, rollout_name(slug, number), rollout_workers)
+            for slug in base_models
+            for number in range(1, rollout_workers + 1)
+        ),
         *([training(base_models)] if base_models else []),
         environment(),
         planning(),
@@ -62,11 +74,23 @@ def web(host: str, port: int) -> Program:
     return Program("web", command, {"OMP_NUM_THREADS": "1"})
 
 
-def rollout(slug: str) -> Program:
-    """One process for each base model. It hands sequences to its engine, so few threads do."""
-    name = f"rollout-{slug}"
+def rollout(slug: str, name: str, num_beside: int = 1) -> Program:
+    """An engine of a base model. It is handed sequences and does no more, so few threads do.
+
+    name: of the worker, its own among all that use the same Redis. num_beside: as many of them
+    share the cores of this machine.
+    """
     queues = f"rollout.{slug},rollout.{slug}.{name}"
-    return _worker("rollout", name, queues, ("-P", "threads", "-c", "4"), [slug], torch_env())
+    env = torch_env()
+    for threads in ("OMP_NUM_THREADS", "TORCH_THREADS"):
+        if threads not in os.environ:
+            env[threads] = str(max(1, int(env[threads]) // num_beside))
+    return _worker("rollout", name, queues, ("-P", "threads", "-c", "4"), [slug], env)
+
+
+def rollout_name(slug: str, number: int = 1) -> str:
+    """Of the first, second, … rollout worker of a base model; no slug has a dot in it."""
+    return f"rollout-{slug}" if number == 1 else f"rollout-{slug}.{number}"
 
 
 def training(base_models: Sequence[str]) -> Program:

@@ -40,7 +40,8 @@ class Stack:
 
     var_dir: its MARLAAS_VAR; a second Stack on the same one goes on where the first stopped.
     env: settings of it, over the caller's environment. base_models: slug to path (directory or hub
-    id); none: the demo's. with_demo: seed the demo tenants and tasks.
+    id); none: the demo's. with_demo: seed the demo tenants and tasks. rollout_workers: of each base
+    model.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Stack:
         env: Mapping[str, str] | None = None,
         base_models: Mapping[str, str] | None = None,
         with_demo: bool = False,
+        rollout_workers: int = 1,
     ) -> None:
         self.layout = Layout(Path(var_dir).resolve())
         self.layout.make_directories()
@@ -61,6 +63,7 @@ class Stack:
             f"--base-model={slug}={path}" for slug, path in (base_models or {}).items()
         ]
         self._options += [] if with_demo else ["--no-demo"]
+        self._options += [f"--rollout-workers={rollout_workers}"]
         self._parent: subprocess.Popen | None = None
 
     @property

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from types import FrameType
 from typing import Any
 
@@ -37,11 +37,19 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--no-demo", action="store_true", help="no demo tenants and tasks")
         add_base_model_option(parser)
+        parser.add_argument(
+            "--rollout-workers",
+            type=_positive,
+            default=1,
+            metavar="N",
+            help="engines of each base model on this machine; more than one shares its cores",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.display = Display(sys.stdout)
         self.layout = Layout(settings.VAR_DIR)
         self.port = settings.WEB_PORT
+        self.rollout_workers = options["rollout_workers"]
         try:
             keeper = Keeper(self.layout)
         except AlreadyRunningError:
@@ -103,7 +111,14 @@ class Command(BaseCommand):
         enabled = BaseModel.objects.filter(is_enabled=True).order_by("created_at")
         slugs = list(enabled.values_list("slug", flat=True))
         redis_port = settings.REDIS_PORT if settings.REDIS_IS_PRIVATE else None
-        return stack_programs(slugs, settings.WEB_HOST, self.port, redis_port, str(self.layout.run))
+        return stack_programs(
+            slugs,
+            settings.WEB_HOST,
+            self.port,
+            redis_port,
+            str(self.layout.run),
+            self.rollout_workers,
+        )
 
     def program_env(self) -> dict[str, str]:
         own = {"MARLAAS_VAR": str(settings.VAR_DIR), "WEB_PORT": str(self.port)}
@@ -165,6 +180,12 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             keeper.kill()
         keeper.release()
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number of workers, 1 or more")
+    return int(text)
 
 
 def interrupt_on_signals() -> None:

@@ -44,6 +44,25 @@ def test_each_base_model_has_its_rollout_worker_and_all_share_one_trainer(
     assert option(stack["planning"], "-P") == "solo"
 
 
+def test_rollout_workers_of_a_base_model_have_names_and_queues_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They share the cores, unless the operator says how many threads each has."""
+    monkeypatch.setattr(programs, "num_cores", lambda: 16)
+    for name in ("OMP_NUM_THREADS", "TORCH_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    arguments = (["a", "a-2"], "127.0.0.1", 8123, None, "/tmp", 2)
+    found = {p.name: p for p in stack_programs(*arguments) if p.name.startswith("rollout")}
+    assert sorted(found) == ["rollout-a", "rollout-a-2", "rollout-a-2.2", "rollout-a.2"]
+    second = found["rollout-a.2"]
+    assert option(second, "-Q") == "rollout.a,rollout.a.rollout-a.2"
+    assert second.env["MARLAAS_WORKER_NAME"] == "rollout-a.2"
+    assert second.env["TORCH_THREADS"] == found["rollout-a"].env["TORCH_THREADS"] == "4"
+    monkeypatch.setenv("TORCH_THREADS", "6")
+    (_, second, *_) = [p for p in stack_programs(*arguments) if p.name.startswith("rollout")]
+    assert second.env["TORCH_THREADS"] == "6"
+
+
 def test_without_base_models_nothing_waits_for_one() -> None:
     names = {p.name for p in stack_programs([], "127.0.0.1", 8123, None, "/tmp")}
     assert names == {"web", "environment", "planning", "beat"}
