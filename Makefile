@@ -6,10 +6,11 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 endif
 BIN := .venv/bin
 TESTS ?=
+ARGS ?=
 BENCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup setup-dev run stop test lint format typecheck bench-learn bench-rollout \
+.PHONY: help python setup setup-dev run stop test lint format typecheck selftest bench-learn bench-rollout \
 	vllm-cpu clean
 
 help: ## What there is
@@ -45,6 +46,9 @@ format: setup-dev ## Rewrite files to the style
 
 typecheck: setup-dev ## Check types of engine/ and jobs/services/
 	@$(BIN)/mypy
+
+selftest: setup ## What this machine can do with the demo model (others: make selftest ARGS="--path DIR")
+	@$(BIN)/python manage.py selftest $(ARGS)
 
 bench-learn: setup-dev ## Three tasks on the real stack learn at once; about half an hour
 	@$(BIN)/python -m benchmarks.learn
