@@ -159,6 +159,10 @@ def torch_env() -> dict[str, str]:
         "MALLOC_MMAP_THRESHOLD_": "2000000000",
         "MALLOC_TRIM_THRESHOLD_": "2000000000",
         "MALLOC_TOP_PAD_": "67108864",
+        # oneDNN and torch's layer above it each keep the kernels of 1,024 shapes, a quarter of a
+        # MiB each, and every new number of rows is some more of them. A step uses a few dozen.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
+        "LRU_CACHE_CAPACITY": "256",
     }
     return {name: os.environ.get(name, value) for name, value in chosen.items()}
 

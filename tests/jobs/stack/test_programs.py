@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,16 @@ def test_threads_of_torch_follow_the_cores_and_yield_to_the_operator(
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert programs.torch_env()["OMP_NUM_THREADS"] == "3"
     assert programs.torch_env()["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads glibc's own figures")
+def test_what_calculates_keeps_the_kernels_of_few_shapes() -> None:
+    """Without the bound 334 MiB stay allocated on a CPU with AMX, and more with every shape."""
+    script = Path(__file__).with_name("kernel_cache.py")
+    env = {**os.environ, **programs.torch_env()}
+    done = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 200
 
 
 def parsed(layout: Layout, *found: Program) -> configparser.RawConfigParser:
