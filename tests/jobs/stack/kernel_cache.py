@@ -4,7 +4,6 @@ import ctypes
 
 import torch
 
-
 FIELDS = (
     *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
     *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
