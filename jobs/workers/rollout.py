@@ -171,6 +171,12 @@ class RolloutHost:
 
     def _request(self, held: _Held) -> GenerationRequest:
         trajectory, message = held.trajectory, held.message
+        sampling = SamplingParams(
+            max_new_tokens=tokens_left(trajectory, message["max_new_tokens"]),
+            temperature=message["temperature"],
+            stop_ids=self._stop_ids,
+        )
+        sampling.require_on_policy()
         return GenerationRequest(
             id=held.id,
             adapter=AdapterRef(
@@ -180,11 +186,7 @@ class RolloutHost:
                 path=str(artifacts.local_directory(message["adapter"])),
             ),
             ids=tuple(unpack_ids(trajectory.ids)),
-            sampling=SamplingParams(
-                max_new_tokens=tokens_left(trajectory, message["max_new_tokens"]),
-                temperature=message["temperature"],
-                stop_ids=self._stop_ids,
-            ),
+            sampling=sampling,
             seed=turn_seed(held.seed, len(trajectory.turns)),
             session=held.id if held.has_turns else "",
         )
