@@ -16,7 +16,9 @@ from ..errors import RolloutError
 from ..types import Generation, GenerationRequest
 from .vllm_client import ServerFault
 
-MAX_STOP_STRINGS = 4  # of vLLM's server
+# Limits of vLLM's server. It takes lower temperatures, but silently samples at this one.
+COLDEST, HOTTEST = 0.01, 2.0
+MAX_STOP_STRINGS = 4
 LARGEST_SEED = 2**63 - 1  # of vLLM's server; a larger one is cut to its low bits
 
 
@@ -39,7 +41,12 @@ class Deadline:
 
 def require_servable(request: GenerationRequest) -> None:
     """Raises: RolloutError if vLLM cannot give what is asked for."""
-    if request.needs_prompt_logprobs and request.sampling.temperature != 1.0:
+    temperature = request.sampling.temperature
+    if not COLDEST <= temperature <= HOTTEST:
+        raise RolloutError(
+            f"vLLM samples at temperatures from {COLDEST} to {HOTTEST:g}, not at {temperature:g}."
+        )
+    if request.needs_prompt_logprobs and temperature != 1.0:
         raise RolloutError(
             "vLLM computes log-probs of a prompt at temperature 1 only, whatever it samples at:"
             " ask for them at temperature 1."

@@ -342,3 +342,27 @@ def test_every_sequence_is_a_request_of_its_own_with_all_its_parameters(
     )
     assert (body["stop_token_ids"], body["stop"]) == ([2, 3], ["end"])
     assert body["model"] == adapters[0].name and body["prompt"] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"sampling": SamplingParams(3, temperature=2.5)}, "temperatures from 0.01 to 2"),
+        ({"sampling": SamplingParams(3, temperature=0.001)}, "temperatures from 0.01 to 2"),
+        ({"sampling": SamplingParams(3, stop=("a", "b", "c", "d", "e"))}, "at most 4 stop strings"),
+        (
+            {"sampling": SamplingParams(3, temperature=0.5), "needs_prompt_logprobs": True},
+            "at temperature 1",
+        ),
+    ],
+)
+def test_what_vllm_would_answer_differently_is_not_sent(
+    server: Unruly,
+    make: Make,
+    adapters: list[AdapterRef],
+    change: dict[str, Any],
+    problem: str,
+) -> None:
+    asked = replace(request("a", adapters[0]), **change)
+    assert problem in run(make(server), asked)["a"].error
+    assert server.bodies == []
