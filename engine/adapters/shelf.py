@@ -6,6 +6,8 @@ batched products in bf16 copy anything else first. Adding an adapter never copie
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from .pages import enlarge_pages, take_pages, untouched
 MAX_SLOTS = 32  # of a shelf. A run ends at its border: fewer are more products a step; more take
 # longer to be full, and only full shelves get huge pages
 MAX_DEVICE_BYTES = 256 << 20  # devices other than the CPU give a shelf all its memory at once
+BITS = {2: torch.int16, 4: torch.int32}  # by bytes of a number
 
 
 class Shelf:
@@ -27,6 +30,7 @@ class Shelf:
         if device.type != "cpu":
             self.num_slots = max(1, min(MAX_SLOTS, MAX_DEVICE_BYTES // layout.num_bytes))
         self._flat = untouched(self.num_slots * layout.num_elements, layout.dtype, device)
+        self._numbers = _bits(self._flat)
         self._huge_pages = enlarge_pages(self._flat)
 
     @property
@@ -36,8 +40,9 @@ class Shelf:
     def add(self, name: str, packed: Tensor) -> int:
         """Copy a packed adapter into the next slot; returns which."""
         slot = len(self.names)
-        sources = [packed[offset : offset + size] for offset, size in self.layout.matrices]
-        torch._foreach_copy_(self._parts(slot), sources)
+        source = _bits(packed)
+        for (offset, size), first in zip(self.layout.matrices, self._firsts(slot), strict=True):
+            self._numbers[first : first + size] = source[offset : offset + size]
         self.names.append(name)
         return slot
 
@@ -47,7 +52,10 @@ class Shelf:
         moved = self.names.pop()
         if slot == last:
             return None
-        torch._foreach_copy_(self._parts(slot), self._parts(last))
+        numbers = self._numbers
+        firsts = zip(self.layout.matrices, self._firsts(slot), self._firsts(last), strict=True)
+        for (_, size), to, start in firsts:
+            numbers[to : to + size] = numbers[start : start + size]
         self.names[slot] = moved
         return moved
 
@@ -60,17 +68,20 @@ class Shelf:
     def take_pages(self, slot: int) -> None:
         """So that `add` need not wait for memory. Any thread may call it at any time."""
         if slot < self.num_slots:
-            for part in self._parts(slot):
-                take_pages(part)
+            for (_, size), first in zip(self.layout.matrices, self._firsts(slot), strict=True):
+                take_pages(self._flat[first : first + size])
 
     def enlarge_pages(self) -> bool:
         """One more huge page; False if all are. Worth it for a full shelf. One thread at a time."""
         return next(self._huge_pages, None) is not None
 
-    def _parts(self, slot: int) -> list[Tensor]:
-        """The slot's matrices, flat, in the layout's order."""
-        parts: list[Tensor] = []
-        for offset, size in self.layout.matrices:
-            first = offset * self.num_slots + slot * size
-            parts.append(self._flat[first : first + size])
-        return parts
+    def _firsts(self, slot: int) -> list[int]:
+        """Where each of the slot's matrices starts, in the layout's order."""
+        return [offset * self.num_slots + slot * size for offset, size in self.layout.matrices]
+
+
+def _bits(flat: Tensor) -> Any:
+    """The same memory as whole numbers, to be copied by slices: on the CPU by numpy, which copies
+    hundreds of small pieces twice as fast as torch and in the calling thread alone."""
+    bits = flat.view(BITS[flat.itemsize])
+    return bits.numpy() if flat.device.type == "cpu" else bits
