@@ -54,7 +54,10 @@ class Run:
         """x: (S · G, in), y: (S · G, out), which is changed in place."""
         down, ups = weights
         size = (self.stop - self.start, self.width, -1)
-        low = torch.bmm(down, x.view(size).mT).mT  # (S, G, pieces · R)
+        x = x.view(size)
+        # (S, G, pieces · R); the larger of A and x is read as it lies
+        is_wide = self.width >= WIDE_ROWS
+        low = torch.bmm(x, down.mT) if is_wide else torch.bmm(down, x.mT).mT
         y = y.view(size)
         rank = self.shelf.layout.key.rank
         for index, (up, start, stop) in enumerate(ups):

@@ -65,7 +65,8 @@ def test_every_row_gets_its_own_adapter_while_adapters_come_and_go(
 ) -> None:
     monkeypatch.setattr(shelf, "MAX_SLOTS", 3)  # so that shelves fill, empty and end within runs
     draw = random.Random(seed)
-    stack, adapters = empty_stack(), {}
+    stack = empty_stack()
+    adapters: dict[str, Adapter] = {}
     for number in range(16):
         targets = draw.choice([("proj",), ("proj",), ("q_proj", "up_proj"), ("down_proj",)])
         adapters[f"a{number}"] = make(draw.choice([4, 8, 8, 16, 20, 64]), number, targets)
@@ -184,7 +185,8 @@ def test_an_adapter_takes_the_memory_of_what_it_adapts() -> None:
 def test_no_slot_has_two_owners_and_none_is_lost(moves: list[tuple[int, int]]) -> None:
     """Each pair adds the adapter of that number, or removes it if it is there."""
     weights = {rank: make(rank, rank, ("q_proj",)) for rank in (4, 16, 20)}
-    stack, held = empty_stack(), {}
+    stack = empty_stack()
+    held: dict[str, int] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shelf, "MAX_SLOTS", 2)
         for number, rank in moves:
