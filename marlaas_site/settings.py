@@ -260,6 +260,9 @@ BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the d
 WORKER_NAME = env("MARLAAS_WORKER_NAME", default="")
 WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
 ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once
+# Memory of our own engine at most; KV 0: 1 GiB, or what one longest sequence needs if that is more
+ROLLOUT_KV_MIB = env.int("ROLLOUT_KV_MIB", default=0)
+ROLLOUT_ADAPTER_MIB = env.int("ROLLOUT_ADAPTER_MIB", default=4096)
 DEVICE = env("MARLAAS_DEVICE", default="auto")  # of rollout and training; engine/models/device.py
 TORCH_THREADS = env.int("TORCH_THREADS", default=0)  # 0: torch decides
 # What generates: auto, torch or vllm (engine/rollout/engines.py). vLLM's servers are those at the

@@ -41,20 +41,24 @@ class KvArena:
         device: torch.device,
         num_bytes: int,
     ) -> None:
-        """num_bytes: never more than this is used. Raises: ValueError if no block fits."""
+        """num_bytes: never more than this is used; at least `bytes_for` the longest sequence."""
         self._heads = 2 * num_kv_heads
         self.token_bytes = num_layers * self._heads * head_dim * dtype.itemsize
         num_blocks = num_bytes // (BLOCK_TOKENS * self.token_bytes)
-        if num_blocks < 1:
-            raise ValueError(
-                f"{num_bytes / 2**20:.0f} MiB of KV cache are less than the"
-                f" {BLOCK_TOKENS * self.token_bytes / 2**20:.0f} MiB of {BLOCK_TOKENS} tokens"
-            )
         self._rows = KvRows(num_blocks, BLOCK_TOKENS, SHORTEST_ROW)
         shape = (num_layers, num_blocks * BLOCK_TOKENS * self._heads, head_dim)
         self._vectors = _zeros(shape, dtype, device)
         self._head_numbers = torch.arange(self._heads, device=device)
         self._kept: dict[str, KeptTurn] = {}
+
+    @staticmethod
+    def bytes_for(
+        length: int, num_layers: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
+    ) -> int:
+        """Of the smallest arena that holds one sequence of `length` tokens."""
+        row = KvRows(1, BLOCK_TOKENS, SHORTEST_ROW).length_class(length)
+        tokens = max(row, BLOCK_TOKENS)
+        return tokens * num_layers * 2 * num_kv_heads * head_dim * dtype.itemsize
 
     @property
     def num_bytes(self) -> int:
@@ -72,10 +76,6 @@ class KvArena:
     @property
     def num_kept(self) -> int:
         return self._rows.num_kept
-
-    def fits(self, length: int) -> bool:
-        """Whether a sequence of so many tokens can be held if it is alone."""
-        return self._rows.fits(length)
 
     # Rows
 

@@ -41,7 +41,7 @@ class TorchEngine:
         base: LoadedModel,
         num_slots: int = 64,
         max_length: int = 2048,
-        kv_bytes: int = DEFAULT_KV_BYTES,
+        kv_bytes: int | None = None,
         chunk_tokens: int = 256,
         prefill_tokens: int = 2048,
         adapter_bytes: int = DEFAULT_BUDGET_BYTES,
@@ -50,7 +50,8 @@ class TorchEngine:
         decode: Decode | None = None,
     ) -> None:
         """num_slots: sequences computed at once; max_length: tokens of a sequence, prompt and
-        answer; kv_bytes, adapter_bytes: what KV cache and adapters take at most; chunk_tokens:
+        answer; kv_bytes, adapter_bytes: what KV cache and adapters take at most (kv_bytes None: 1
+        GiB, or what one sequence of max_length needs if that is more); chunk_tokens:
         of prompts computed in a step beside decoding sequences, so that these are not held up, and
         prefill_tokens where nothing decodes; decode: token ids to text, for stop strings.
 
@@ -266,22 +267,15 @@ class TorchEngine:
             self._speed.popleft()
 
 
-def _arena(runner: ModelRunner, kv_bytes: int, max_length: int) -> KvArena:
+def _arena(runner: ModelRunner, kv_bytes: int | None, max_length: int) -> KvArena:
     """Raises: RolloutError if it would not hold one sequence of max_length."""
-    try:
-        arena = KvArena(
-            runner.num_layers,
-            runner.num_kv_heads,
-            runner.head_dim,
-            runner.dtype,
-            runner.device,
-            kv_bytes,
+    shape = (runner.num_layers, runner.num_kv_heads, runner.head_dim, runner.dtype, runner.device)
+    least = KvArena.bytes_for(max_length, *shape[:4])
+    num_bytes = max(DEFAULT_KV_BYTES, least) if kv_bytes is None else kv_bytes
+    if num_bytes < least:
+        raise RolloutError(
+            f"A KV cache of {num_bytes / 2**20:.0f} MiB does not hold one sequence of {max_length}"
+            f" tokens, which needs {least / 2**20:.0f} MiB: give it more, or lower the longest"
+            " sequence."
         )
-        if arena.fits(max_length):
-            return arena
-    except ValueError:
-        pass
-    raise RolloutError(
-        f"A KV cache of {kv_bytes / 2**20:.0f} MiB does not hold one sequence of {max_length}"
-        " tokens: give it more, or lower the longest sequence."
-    )
+    return KvArena(*shape, num_bytes)

@@ -361,6 +361,10 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
         device=settings.DEVICE,
         num_slots=settings.ROLLOUT_SLOTS,
         max_length=row.max_model_length,
+        torch_options={
+            "kv_bytes": settings.ROLLOUT_KV_MIB << 20 or None,
+            "adapter_bytes": settings.ROLLOUT_ADAPTER_MIB << 20,
+        },
         vllm=VllmSettings(
             urls=tuple(settings.VLLM_URLS),
             python=settings.VLLM_PYTHON,

@@ -342,3 +342,60 @@ def test_an_engine_that_broke_off_in_a_step_is_whole_after_reset(
     assert engine.stats().adapters_in_use == 0
     assert run(engine, request("a", adapters[0]))["a"].ids == wanted.ids
     assert engine.stats().adapters_in_use == 0
+
+
+def test_sequences_that_outgrow_the_kv_cache_are_computed_again_and_get_the_same_tokens(
+    tiny_model: Path, adapters: list[AdapterRef]
+) -> None:
+    requests = [
+        request(
+            f"r{i}", adapters[i % 4], tuple(10 + j % 200 for j in range(390 + i)), seed=i, new=300
+        )
+        for i in range(6)
+    ]
+    wide = run(make_engine(tiny_model), *requests)
+    narrow = make_engine(tiny_model, kv_bytes=2 * 1024 * 512, max_length=1024)
+    assert narrow.stats().kv_tokens == 2048
+    done = run(narrow, *requests)
+    assert narrow.stats().preemptions > 0
+    assert {name: g.ids for name, g in done.items()} == {name: g.ids for name, g in wide.items()}
+    assert narrow.stats().kv_bytes == 0
+
+
+def test_a_later_turn_continues_from_the_kv_of_the_one_before(
+    tiny_model: Path, adapters: list[AdapterRef]
+) -> None:
+    engine = make_engine(tiny_model)
+    first = run(engine, replace(request("t1", adapters[0], PROMPTS[2]), session="s"))["t1"]
+    assert engine.stats().sessions_kept == 1
+    computed = engine.stats().tokens_prefilled
+    ids = (*PROMPTS[2], *first.ids, 30, 31, 32)
+    second = run(engine, replace(request("t2", adapters[0], ids), session="s"))["t2"]
+    assert engine.stats().tokens_prefilled - computed == 4  # the last of the turn, and three new
+    fresh = run(make_engine(tiny_model), request("t2", adapters[0], ids))["t2"]
+    assert second.ids == fresh.ids
+    assert second.logprobs == pytest.approx(fresh.logprobs, abs=1e-5)
+    engine.forget(["s"])
+    assert engine.stats().sessions_kept == 0 and engine.stats().kv_bytes == 0
+
+
+def test_a_long_prompt_in_chunks_beside_others_gives_what_it_gives_alone(
+    tiny_model: Path, adapters: list[AdapterRef]
+) -> None:
+    long = request("long", adapters[0], tuple(range(5, 250)), new=10)
+    alone = run(make_engine(tiny_model), long)["long"]
+    engine = make_engine(tiny_model, chunk_tokens=16)
+    engine.submit([request(f"r{i}", adapters[i], seed=i, new=40) for i in range(4)])
+    while engine.stats().num_running < 4:
+        engine.step()
+    engine.submit([long])
+    together = finish(engine)["long"]
+    assert together.ids == alone.ids
+    assert together.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
+
+
+def test_a_cache_that_does_not_hold_the_longest_sequence_is_refused(tiny_model: Path) -> None:
+    from engine.errors import RolloutError
+
+    with pytest.raises(RolloutError, match="does not hold one sequence of 2000 tokens"):
+        make_engine(tiny_model, kv_bytes=1024 * 512, max_length=2000)
