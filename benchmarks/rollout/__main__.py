@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import signal
 import sys
 import tempfile
 import time
@@ -38,6 +39,7 @@ DEMO_MODEL = ROOT / "var" / "models" / "smollm2-135m-instruct"
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the children end, too
     model = options.model or str(prepare_demo_model(None, DEMO_MODEL))
     vllm = VLLM if (VLLM / "bin" / "python").exists() else None
     with contextlib.ExitStack() as stack:

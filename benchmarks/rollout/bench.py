@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.report import Row
 from engine.models.paths import read_json
+from jobs.stack.programs import torch_env
 
 from . import peer
 from .process import ROOT, Worker
@@ -44,18 +45,22 @@ class Bench:
     @contextlib.contextmanager
     def ours(self, dtype: str = "bfloat16", name: str = "ours") -> Iterator[Worker]:
         """A process with the base model loaded."""
-        with Worker(name, sys.executable, CHILD, self._log(name), say=self.say) as worker:
+        with self.other(name) as worker:
             worker.call("ours.load", model=self.model, folder=str(self.adapters), dtype=dtype)
             yield worker
 
-    def other(self, name: str) -> Worker:
-        """A process of this environment without a model."""
-        return Worker(name, sys.executable, CHILD, self._log(name), say=self.say)
+    def other(self, name: str, **env: str) -> Worker:
+        """A process without a model, in the environment that the stack gives its workers."""
+        given = {**torch_env(), **env}
+        return Worker(name, sys.executable, CHILD, self._log(name), given, self.say)
 
     def vllm_worker(self, name: str, **options: Any) -> Worker:
         """A process with vLLM, started. Raises: WorkerError."""
         assert self.vllm
-        python, env = str(self.vllm / "bin" / "python"), peer.environment(self.vllm)
+        python, allocator = str(self.vllm / "bin" / "python"), torch_env().items()
+        # What spares our engine page faults is given to vLLM, too, for want of tcmalloc.
+        env = {name: value for name, value in allocator if name.startswith("MALLOC_")}
+        env |= peer.environment(self.vllm)
         worker = Worker(name, python, CHILD, self._log(name), env, self.say)
         try:
             found = worker.call("peer.load", model=self.model, folder=str(self.adapters), **options)

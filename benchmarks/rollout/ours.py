@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import gc
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from engine.models.load import LoadedModel, load_base_model
 from engine.models.shapes import linear_shapes
 from engine.rollout.torch_engine import TorchEngine
 from engine.types import AdapterRef, Generation, GenerationRequest, SamplingParams
+from jobs.stack.programs import num_cores
 
 from .adapters import make_adapters
 from .workload import Workload
@@ -30,6 +31,7 @@ class State:
 
     model: str = ""
     folder: Path = Path()
+    dtype: str = ""
     base: LoadedModel | None = None
     engine: TorchEngine | None = None
     options: dict[str, Any] = field(default_factory=dict)  # of the engine held
@@ -41,21 +43,27 @@ _state = State()
 
 def load(model: str, folder: str, dtype: str = "bfloat16") -> dict[str, Any]:
     """Load the base model; folder: where adapters are."""
-    _state.model, _state.folder = model, Path(folder)
-    if hasattr(os, "sched_getaffinity"):
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    _state.model, _state.folder, _state.dtype = model, Path(folder), dtype
+    torch.set_num_threads(num_cores())
     _state.base = load_base_model(model, dtype, "cpu")
     return {"threads": torch.get_num_threads()}
 
 
 def engine(num_slots: int = 128, max_length: int = 512, **options: Any) -> TorchEngine:
-    """An engine over the loaded model; the one held is taken again if it was made alike."""
+    """An engine over the base model; the one held is taken again if it was made alike.
+
+    An engine takes its model's weights, so that another engine needs the model loaded anew.
+    """
     wanted = {"num_slots": num_slots, "max_length": max_length, **ROOMY, **options}
-    if _state.engine is None or _state.options != wanted:
-        _state.engine = None  # its memory goes before the next one's comes
-        made: dict[str, Any] = {"kv_bytes": num_slots * _row_tokens(max_length) * token_bytes()}
-        _state.engine = TorchEngine(loaded(), **{**made, **wanted})
-        _state.options = wanted
+    if _state.engine is not None and _state.options == wanted:
+        return _state.engine
+    if _state.engine is not None:
+        _state.engine = _state.base = None  # their memory goes before the next one's comes
+        gc.collect()
+        _state.base = load_base_model(_state.model, _state.dtype, "cpu")
+    room: dict[str, Any] = {"kv_bytes": num_slots * _row_tokens(max_length) * token_bytes()}
+    _state.engine = TorchEngine(loaded(), **{**room, **wanted})
+    _state.options = wanted
     return _state.engine
 
 

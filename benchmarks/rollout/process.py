@@ -6,6 +6,7 @@ idle thread of theirs takes a core or a cache line from the one that is measured
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -21,6 +22,13 @@ ROOT = Path(__file__).resolve().parents[2]
 KEPT_LINES = 12  # of a log, in an error
 
 _living: list[Worker] = []
+
+
+@atexit.register
+def _close_all() -> None:
+    """A stopped process would never see that its parent has gone."""
+    for worker in [*_living]:
+        worker.close()
 
 
 class WorkerError(RuntimeError):

@@ -79,6 +79,8 @@ def _gaps(engine: Any, size: int, goes_on: Any) -> list[float]:
     done: list[Any] = []
     while goes_on(step, done):
         done = engine.step()
+        if errors := [generation.error for generation in done if generation.error]:
+            raise RuntimeError(errors[0])
         step += 1
         now, tokens = time.perf_counter(), engine.stats().tokens_generated
         if tokens - before >= size:
