@@ -21,7 +21,7 @@ from ..types import Generation, GenerationRequest
 from .protocol import EngineStats
 from .sequences import check_request, failed
 from .vllm_adapters import AdapterFiles, AdapterLimits, Lease, ServerAdapters
-from .vllm_client import Refused, ServerAway, ServerGone, ServerSilent
+from .vllm_client import Refused, ServerAway, ServerFault, ServerGone, ServerSilent
 from .vllm_meter import Meter
 from .vllm_model import ModelShape
 from .vllm_replica import Replica
@@ -30,6 +30,7 @@ from .vllm_server import ServerCommand
 
 TICK_S = 1.0
 MAX_HOMES = 4096  # sessions and groups whose server is remembered
+MAX_LOST = 3
 ADAPTER_PATIENCE_S = 30.0  # after which an adapter in use is drained for one that waits
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Held:
     replica: Replica | None = None  # where it was sent
     task: asyncio.Task[Generation] | None = None
     has_begun: bool = False  # its adapter is loaded there, and it was or is being handed over
+    num_lost: int = 0  # times that a server failed before it began
     must_wait: bool = False  # its server went down before it began: it is cancelled to wait again
     problem: str = ""  # why it is being ended; "": by `cancel`
 
@@ -280,7 +282,7 @@ class Dispatcher:
         replica.num_sent -= 1
         adapters.release(lease)
         error = None if task.cancelled() else task.exception()
-        if held.must_wait or isinstance(error, ServerAway):
+        if held.must_wait or isinstance(error, ServerAway) or self._may_try_again(held, error):
             self._wait_again(held)
             return
         if task.cancelled():
@@ -294,6 +296,14 @@ class Dispatcher:
             generation = failed(held.request, f"The vLLM engine failed: {error!r}")
         self._finish(held, generation)
         self._admit_soon()
+
+    def _may_try_again(self, held: Held, error: BaseException | None) -> bool:
+        """A server whose engine just died fails at whatever it is asked; one that is well and fails
+        at an adapter again and again has something against it."""
+        if held.has_begun or not isinstance(error, (ServerFault, ServerGone)):
+            return False
+        held.num_lost += 1
+        return held.num_lost < MAX_LOST
 
     def _wait_again(self, held: Held) -> None:
         """The server never saw it: it goes elsewhere, or here when that is up."""
@@ -327,7 +337,7 @@ class Dispatcher:
         except ServerSilent as error:
             replica.hung()
             raise RolloutError(f"{error} The sequence counts as hung and was given up.") from error
-        except ServerGone:
+        except (ServerGone, ServerFault):
             replica.failed()
             raise
         replica.answered()

@@ -57,7 +57,7 @@ class Replica:
         self._files, self._limits = files, limits
         self.num_failed_starts = 0
         self._num_hung = 0
-        self._is_suspect = False  # a connection failed, and nobody looked since
+        self._is_suspect = False  # it failed, and nobody looked since
         self._server: VllmServer | None = None
         self._client: VllmClient | None = None
         self._adapters: ServerAdapters | None = None
@@ -96,7 +96,7 @@ class Replica:
         self._look_now.set()
 
     def failed(self) -> None:
-        """A sequence saw the connection break: send nothing before somebody looked, at once."""
+        """A sequence saw it fail: send nothing more before somebody looked, at once."""
         self._is_suspect = True
         self._look_now.set()
 

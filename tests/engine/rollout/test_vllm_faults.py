@@ -247,6 +247,32 @@ def test_a_dead_server_ends_what_it_held_and_later_sequences_wait_for_it(
     assert server.loaded == [adapters[0].name]
 
 
+def test_a_server_whose_engine_died_takes_nobody_along_who_had_not_begun(
+    server: Unruly, make: Make, adapters: list[AdapterRef]
+) -> None:
+    """Its web server still answers, and fails at everything, until somebody looks."""
+    engine = make(server, deadline=Deadline(), start_timeout_s=GIVEN_UP)
+    broken = (500, {"error": {"message": "EngineCore encountered an issue"}})
+    server.complete = hang
+    engine.submit([request(f"r{i}", adapters[i % 4]) for i in range(12)])
+    until(lambda: len(server.bodies) == 4)
+    server.complete = server.load = lambda body: broken
+    server.is_healthy = False
+    until(lambda: not engine._dispatcher.replicas[0].is_up)
+    server.complete, server.load = good_answer, lambda body: (200, {})
+    server.is_healthy = True
+    done = finish(engine)
+    assert sum(bool(generation.error) for generation in done.values()) == 4
+
+
+def test_an_adapter_at_which_a_server_keeps_failing_is_given_up(
+    server: Unruly, make: Make, adapters: list[AdapterRef]
+) -> None:
+    engine = make(server)
+    server.load = lambda body: (500, {"error": {"message": "no memory"}})
+    assert "no memory" in run(engine, request("a", adapters[0]))["a"].error
+
+
 def test_sequences_do_not_wait_for_ever_when_no_server_comes_back(
     server: Unruly, make: Make, adapters: list[AdapterRef]
 ) -> None:
