@@ -68,7 +68,7 @@ class TorchEngine:
             self._arena, self._adapters, num_slots, chunk_tokens, prefill_tokens
         )
         self._held: set[str] = set()  # ids of all sequences
-        self._plan: tuple[tuple[int | str, ...], LoraPlan] = ((), LoraPlan())  # of decoding rows
+        self._plan: tuple[tuple[object, ...], LoraPlan] = ((), LoraPlan())  # of decoding rows
         self._sampling: tuple[tuple[str, ...], SamplingBatch | None] = ((), None)  # of drawing ids
         self._tokens_generated = self._tokens_prefilled = self._errors = 0
         self._speed: deque[tuple[float, int]] = deque()  # (monotonic s, tokens) of each step
