@@ -1,6 +1,6 @@
-"""Sections of adapters that come and go: the throughput of the others, and memory that stays flat.
+"""Section "churn": adapters come and go; what the others lose by it.
 
-Under full load a new version arrives every second, generates two tokens, and leaves: it is added,
+Under full load a new version arrives every other second, generates two tokens, and leaves: it is added,
 takes the place of the one before, and is removed. Windows with and without that alternate, so that
 each pair is measured within some seconds; the order within a pair alternates, too.
 """
@@ -23,8 +23,8 @@ from .serve import say
 from .workload import random_ids
 
 LOST = 5.0  # %
-INTERVAL_S = 1.0  # between two versions
-PAIRS, WINDOW_S = 12, 4.0
+INTERVAL_S = 2.0  # between two versions: 32 tasks that take a step a minute each
+PAIRS, WINDOW_S = 12, 6.0
 NEW_TOKENS = 96  # of a background sequence; another one follows it
 
 
@@ -93,7 +93,7 @@ class _Load:
         )
 
     def run_for(self, seconds: float, coming: Any) -> float:
-        """Tokens per second of the background; `coming`: an adapter a second."""
+        """Tokens per second of the background; `coming`: an adapter every INTERVAL_S."""
         from . import ours
 
         coming, due = iter(coming), time.perf_counter()

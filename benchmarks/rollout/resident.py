@@ -6,8 +6,10 @@ import gc
 from pathlib import Path
 
 
-def resident_bytes() -> int:
-    """After a garbage collection. Raises: OSError elsewhere than on Linux."""
+def resident_bytes(kind: str = "VmRSS") -> int:
+    """After a garbage collection. kind: "VmRSS", all of it; "RssFile", pages of mapped files, which
+    the system drops when it needs room. Raises: OSError elsewhere than on Linux.
+    """
     gc.collect()
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{kind}:")) * 1024

@@ -43,6 +43,7 @@ def measure(bench: Bench) -> list[Row]:
         ),
         Row("base model, weights", found["weights"], "MiB"),
         Row("base model in the engine, one adapter, one sequence", found["base"], "MiB"),
+        Row("… of which pages of files, code included", found["files"], "MiB"),
     ]
 
 
@@ -56,14 +57,14 @@ def add_tasks(model: str, folder: str, first: int, last: int) -> dict[str, Any]:
     from .resident import resident_bytes
 
     torch.zeros(1) @ torch.zeros(1)
-    empty = resident_bytes()
+    empty, empty_files = resident_bytes(), resident_bytes("RssFile")
     ours.load(model, folder)
     weights = sum(p.numel() * p.element_size() for p in ours.loaded().model.parameters())
     engine: Any = ours.engine(last * GROUP, MAX_LENGTH, chunk_tokens=2048)
     refs, rng = ours.adapters(last), random.Random(5)
     # A weight that is mapped from its file counts only once it was read.
     ours.run(engine, [ours.request(refs[0], random_ids(rng, 8, ours.vocabulary()), 2)])
-    base = resident_bytes() - empty
+    base, files = resident_bytes() - empty, resident_bytes("RssFile") - empty_files
     sizes, tokens = [resident_bytes()], [0]
     for number, ref in enumerate(refs):
         prompts = [random_ids(rng, PROMPT_TOKENS, ours.vocabulary()) for _ in range(GROUP)]
@@ -85,5 +86,6 @@ def add_tasks(model: str, folder: str, first: int, last: int) -> dict[str, Any]:
         "adapter": adapter / mib,
         "weights": weights / mib,
         "base": base / mib,
+        "files": files / mib,
         "mib": [round(size / mib, 1) for size in sizes],
     }
