@@ -1,8 +1,8 @@
 """Section "churn": adapters come and go; what the others lose by it.
 
-Under full load a new version arrives every other second, generates two tokens, and leaves: it is added,
-takes the place of the one before, and is removed. Windows with and without that alternate, so that
-each pair is measured within some seconds; the order within a pair alternates, too.
+Under full load a new version arrives every other second, generates two tokens, and leaves: it is
+added, takes the place of the one before, and is removed. Windows with and without that alternate,
+so that each pair is measured within some seconds; the order within a pair alternates, too.
 """
 
 from __future__ import annotations
