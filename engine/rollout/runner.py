@@ -45,6 +45,7 @@ class ModelRunner:
         self.device, self.dtype = base.device, base.dtype
         self._core, self._head = base.model.model, base.model.lm_head
         self._layers = [_layer_weights(layer) for layer in self._core.layers]
+        _let_go_of_the_file(base)
         positions = torch.arange(max_length, device=self.device)[None]
         cos, sin = self._core.rotary_emb(self._head.weight[:1, :1], positions)
         self._cos, self._sin = cos[0], sin[0]
@@ -99,6 +100,13 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding. x: (N, heads, D); cos, sin: (N, 1, D)."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat((-second, first), -1) * sin
+
+
+def _let_go_of_the_file(base: LoadedModel) -> None:
+    """Copy what is left: one view of the mapped file would keep all of it resident."""
+    if base.device.type == "cpu":
+        for parameter in base.model.parameters():
+            parameter.data = parameter.data.clone()
 
 
 def _layer_weights(layer: Any) -> LayerWeights:
