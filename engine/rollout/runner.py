@@ -2,6 +2,10 @@
 
 Rows are tokens; whose they are is the business of `attend`. The fused weights take the place of the
 model's own, so the base model is in memory once. Checked against transformers in the tests.
+
+Between the products everything is float32, whatever the model's dtype: against transformers in float32
+that halves what bfloat16 costs in KL (1.9e-3 to 0.9e-3 nats a token on the demo model) and takes no
+more time.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ class ModelRunner:
         self._layers = [_layer_weights(layer) for layer in self._core.layers]
         _let_go_of_the_file(base)
         positions = torch.arange(max_length, device=self.device)[None]
-        cos, sin = self._core.rotary_emb(self._head.weight[:1, :1], positions)
+        cos, sin = self._core.rotary_emb(self._head.weight[:1, :1].float(), positions)
         self._cos, self._sin = cos[0], sin[0]
 
     @property
@@ -56,16 +60,16 @@ class ModelRunner:
 
     def forward(self, ids: Tensor, positions: Tensor, attend: Attend, lora: LoraPlan) -> Tensor:
         """ids, positions: int64 (N). Returns the last hidden state, normed: (N, H)."""
-        x = F.embedding(ids, self._core.embed_tokens.weight)
+        x = F.embedding(ids, self._core.embed_tokens.weight).float()
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         for index, layer in enumerate(self._layers):
-            h = layer.input_norm(x)
+            h = layer.input_norm(x).to(self.dtype)
             q, kv = self._heads(layer, self._project(index, "qkv", h, lora), cos, sin)
             x = x + self._project(index, "o", attend(index, q, kv), lora)
-            h = layer.post_norm(x)
+            h = layer.post_norm(x).to(self.dtype)
             gate, up = self._project(index, "gate_up", h, lora).chunk(2, -1)
-            x = x + self._project(index, "down", F.silu(gate) * up, lora)
-        return self._core.norm(x)
+            x = x + self._project(index, "down", (F.silu(gate.float()) * up).to(self.dtype), lora)
+        return self._core.norm(x).to(self.dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(N, H) to (N, V), in the model's dtype."""

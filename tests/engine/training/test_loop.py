@@ -20,7 +20,7 @@ from engine.types import AdapterRef, Generation, GenerationRequest, SamplingPara
 from .recorded import trajectory
 
 PROMPTS = [(20, 21), (30, 31, 32)]
-NUM_STEPS = 15
+NUM_STEPS = 40
 
 
 @dataclass
