@@ -3,9 +3,9 @@
 Rows are tokens; whose they are is the business of `attend`. The fused weights take the place of the
 model's own, so the base model is in memory once. Checked against transformers in the tests.
 
-Between the products everything is float32, whatever the model's dtype: against transformers in float32
-that halves what bfloat16 costs in KL (1.9e-3 to 0.9e-3 nats a token on the demo model) and takes no
-more time.
+Between the products everything is float32, whatever the model's dtype: against transformers in
+float32 that halves what bfloat16 costs in KL (1.9e-3 to 0.9e-3 nats a token on the demo model) and
+takes no more time.
 """
 
 from __future__ import annotations
