@@ -90,10 +90,9 @@ class GenerationRequest:
     ids: tuple[int, ...]  # all tokens so far, prompt first
     sampling: SamplingParams
     seed: int  # the same seed gives the same tokens in float32, whatever else is in the batch
-    session: str = (
-        ""  # the trajectory it is a turn of: its KV is kept for the next turn while there
-    )
-    # is room, and the KV kept of an earlier turn is used; "": nothing is kept
+    # The trajectory that it is a turn of: its KV is kept for the next turn while there is room, and
+    # what was kept of the last one is used; "": nothing is kept
+    session: str = ""
     needs_prompt_logprobs: bool = False  # for checks of the engine against the trainer
 
 

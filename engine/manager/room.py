@@ -30,9 +30,8 @@ class Room:
         self._capacity = floor(IN_FLIGHT_PER_SLOT * sum(worker.slots for worker in workers))
         self._adapter_slots = min((w.adapter_slots for w in workers if w.adapter_slots), default=0)
         self._in_flight = 0  # sequences
-        self._covered: dict[str, float] = defaultdict(
-            float
-        )  # tokens by worker, as of its last beat
+        # Tokens by worker, as of its last beat
+        self._covered: dict[str, float] = defaultdict(float)
         self._promised = 0.0  # tokens that no beat covers yet
         self._tasks: set[str] = set()  # whose adapters are in use, or are about to be
 

@@ -95,10 +95,6 @@ class KvRows:
         multiple = -(-length // self.min_length)
         return self.min_length << (multiple - 1).bit_length()
 
-    def fits(self, length: int) -> bool:
-        """Whether a row of so many tokens can ever be had."""
-        return self._blocks_for(self.length_class(length)) <= self.num_blocks
-
     def holds(self, owner: str) -> bool:
         return owner in self._stripe_of
 

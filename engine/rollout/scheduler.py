@@ -79,7 +79,6 @@ class Scheduler:
     running: dict[str, Sequence] = field(default_factory=dict)  # in order of admission
     done: list[Generation] = field(default_factory=list)
     num_preemptions: int = 0
-    changes: int = 0  # how often the set of running sequences changed
     _holds: dict[str, Hold] = field(default_factory=dict)  # by id; of who waits, too
     _computed: dict[bytes, dict[str, None]] = field(default_factory=dict)  # ids by prompt_key
 
@@ -125,7 +124,6 @@ class Scheduler:
         self.done.clear()
         self._holds.clear()
         self._computed.clear()
-        self.changes += 1
 
     def _make_room(self) -> bool:
         """A row long enough for every sequence that decodes; False if some had to be put back."""
@@ -150,7 +148,6 @@ class Scheduler:
         if not same:
             del self._computed[sequence.prompt_key]
         self.rows.remove(request.id, may_hold_nan)
-        self.changes += 1
 
     def _admit(self) -> None:
         """Those whose adapter or prompt is on its way are passed; want of a row stops the line.
@@ -215,7 +212,6 @@ class Scheduler:
             self.rows.forget(request.session)
         self.running[request.id] = sequence
         self._computed.setdefault(sequence.prompt_key, {})[request.id] = None
-        self.changes += 1
 
     def _is_beginning(self, kept: KeptTurn, sequence: Sequence) -> bool:
         """Whether what is kept is of this adapter and these tokens."""

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Row
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -87,10 +88,11 @@ class TorchEngine:
 
     def submit(self, requests: Row[GenerationRequest]) -> None:
         """Raises: RolloutError if an id is held already; then none of them is accepted."""
-        new = {request.id for request in requests}
-        if len(new) < len(requests) or new & self._held:
-            names = sorted(new & self._held) or sorted(r.id for r in requests)
-            raise RolloutError(f"Sequence {names[0]} is in the engine already.")
+        new: set[str] = set()
+        for request in requests:
+            if request.id in self._held or request.id in new:
+                raise RolloutError(f"Sequence {request.id} is in the engine already.")
+            new.add(request.id)
         self._held |= new
         for request in requests:
             try:
@@ -164,7 +166,7 @@ class TorchEngine:
         counts = [1] * len(decoding) + [count for _, count in batch.chunks]
         sequences = decoding + [sequence for sequence, _ in batch.chunks]
         hidden = self._forward(sequences, counts, segments, len(decoding))
-        ends = torch.tensor(counts).cumsum(0).tolist()
+        ends = list(accumulate(counts))
         drawing: list[Sequence] = []
         last_rows: list[int] = []
         for sequence, count, end in zip(sequences, counts, ends, strict=True):

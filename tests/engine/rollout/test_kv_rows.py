@@ -101,7 +101,9 @@ def test_rows_are_as_long_as_the_next_class() -> None:
     assert [rows.length_class(n) for n in (1, 16, 17, 33, 64, 65, 200)] == [
         16, 16, 32, 64, 64, 128, 256,
     ]  # fmt: skip
-    assert rows.fits(256) and not rows.fits(257)
+    assert rows.place("longest", 256)
+    rows.remove("longest")
+    assert rows.place("too long", 257) is None
 
 
 def test_a_hole_is_filled_from_the_end() -> None:
