@@ -91,8 +91,9 @@ class Replica:
         self._num_hung = 0
 
     def hung(self) -> None:
-        """A sequence did not."""
+        """A sequence did not. After the last that is put up with nothing more is sent there."""
         self._num_hung += 1
+        self._is_suspect |= self._num_hung >= MAX_HUNG
         self._look_now.set()
 
     def failed(self) -> None:
@@ -177,7 +178,7 @@ class Replica:
                 await self.client.check_health()
                 self.metrics = await self.client.metrics()
                 last_answer = time.monotonic()
-                if self._is_suspect:
+                if self._is_suspect and self._num_hung < MAX_HUNG:
                     self._is_suspect = False
                     self._on_up()
             except RolloutError as error:
