@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from engine.adapters.native_stack import NativeStack
 from engine.adapters.stack import AdapterStack, LoraPlan
 from engine.models.load import LoadedModel, load_base_model
 from engine.models.shapes import linear_shapes
@@ -182,13 +183,17 @@ def generate(workload: dict[str, Any], num_slots: int, max_length: int) -> dict[
 @contextlib.contextmanager
 def without_lora() -> Iterator[None]:
     """The base model alone, which no request can ask for: every plan is empty."""
-    original = AdapterStack.plan
+    torchs, native = AdapterStack.plan, NativeStack.plan
     AdapterStack.plan = lambda self, *_: LoraPlan()  # type: ignore[method-assign]
+    NativeStack.plan = (  # type: ignore[method-assign]
+        lambda self, names, counts=None: native(self, [None] * len(names), counts)
+    )
     try:
         _forget_plans()
         yield
     finally:
-        AdapterStack.plan = original  # type: ignore[method-assign]
+        AdapterStack.plan = torchs  # type: ignore[method-assign]
+        NativeStack.plan = native  # type: ignore[method-assign]
         _forget_plans()
 
 

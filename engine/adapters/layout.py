@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .files import Adapter, lora_names
+from .pages import zeros_in_huge_pages
 
 FUSED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -59,8 +61,16 @@ class Projection:
 class SlotLayout:
     """Where each matrix starts in a packed adapter of `num_elements` numbers."""
 
-    def __init__(self, key: LayoutKey, shapes: Shapes, num_layers: int, dtype: torch.dtype) -> None:
-        self.key, self.dtype = key, dtype
+    def __init__(
+        self,
+        key: LayoutKey,
+        shapes: Shapes,
+        num_layers: int,
+        dtype: torch.dtype,
+        in_pairs: bool = False,
+    ) -> None:
+        """in_pairs: B is (R / 2, out, 2), as the native kernels read it."""
+        self.key, self.dtype, self.in_pairs = key, dtype, in_pairs
         self._align = ALIGNMENT_BYTES // dtype.itemsize
         self._end = 0
         self.projections = {
@@ -82,7 +92,7 @@ class SlotLayout:
         What has no weights (a module, a layer, the rank up to the class's) is zero, which changes
         nothing in the products.
         """
-        flat = torch.zeros(self.num_elements, dtype=self.dtype)
+        flat = zeros_in_huge_pages(self.num_elements, self.dtype)
         rank = self.key.rank
         for projection in self.projections.values():
             num_in, pieces = projection.num_in, projection.pieces
@@ -92,9 +102,18 @@ class SlotLayout:
                 if a is None or b is None:
                     continue
                 down[index * rank : index * rank + adapter.rank] = torch.from_numpy(a)
-                up = _matrix(flat, piece.up, rank, piece.stop - piece.start)
-                up[: adapter.rank] = torch.from_numpy(b * np.float32(adapter.scale)).T
+                self._put_up(flat, piece, torch.from_numpy(b * np.float32(adapter.scale)).T)
         return flat
+
+    def _put_up(self, flat: Tensor, piece: Piece, values: Tensor) -> None:
+        """values: (rank of the adapter, out)."""
+        rank, width = self.key.rank, piece.stop - piece.start
+        up = _matrix(flat, piece.up, rank, width)
+        if self.in_pairs:
+            whole = F.pad(values, (0, 0, 0, rank - len(values)))
+            up.view(rank // 2, width, 2)[:] = whole.view(rank // 2, 2, width).transpose(1, 2)
+        else:
+            up[: len(values)] = values
 
     def _place(self, layer: int, fused: str, shapes: Shapes) -> Projection:
         modules = [f"model.layers.{layer}.{name}" for name in FUSED[fused]]
@@ -120,6 +139,43 @@ class SlotLayout:
         start = self._end
         self._end = -(-(start + size) // self._align) * self._align
         return start
+
+
+@dataclass(frozen=True)
+class PackedAdapter:
+    """An adapter in the form in which the engine computes with it; made by `pack_adapter`."""
+
+    layout: SlotLayout
+    weights: Tensor  # (layout.num_elements), on the CPU
+
+    @property
+    def num_bytes(self) -> int:
+        """That it takes in the stack."""
+        return self.layout.num_bytes
+
+
+def pack_adapter(
+    adapter: Adapter,
+    layouts: dict[LayoutKey, SlotLayout],
+    shapes: Shapes,
+    num_layers: int,
+    dtype: torch.dtype,
+    in_pairs: bool = False,
+) -> PackedAdapter:
+    """Check and convert. layouts: those made so far, to which a new one is added; in_pairs: as
+    SlotLayout takes it.
+
+    Raises: ValueError if a module is not the base model's, or its shape does not fit.
+    """
+    for module in adapter.modules:
+        a, b = (adapter.tensors[n] for n in lora_names(module))
+        if shapes.get(module) != (b.shape[0], a.shape[1]):
+            raise ValueError(f"{module} of shape {(b.shape[0], a.shape[1])} does not fit the base")
+    key = layout_key(adapter)
+    layout = layouts.get(key)
+    if layout is None:
+        layout = layouts.setdefault(key, SlotLayout(key, shapes, num_layers, dtype, in_pairs))
+    return PackedAdapter(layout, layout.pack(adapter))
 
 
 def layout_key(adapter: Adapter) -> LayoutKey:

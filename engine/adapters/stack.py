@@ -9,33 +9,18 @@ last one into the hole, and an empty shelf is freed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from threading import Lock
 
 import torch
-from torch import Tensor
 
-from .files import Adapter, lora_names
-from .layout import FUSED, LayoutKey, Shapes, SlotLayout, layout_key
+from .files import Adapter
+from .layout import FUSED, LayoutKey, PackedAdapter, Shapes, SlotLayout, pack_adapter
 from .plan import LoraPlan, Segment, runs_of
 from .shelf import Shelf
 
 __all__ = ["FUSED", "AdapterStack", "LoraPlan", "PackedAdapter"]
 
 PREPARED_SLOTS = 2  # the next, and the one after if another waits to be installed
-
-
-@dataclass(frozen=True)
-class PackedAdapter:
-    """An adapter in the form in which a slot holds it; made by `AdapterStack.pack`."""
-
-    layout: SlotLayout
-    weights: Tensor  # (layout.num_elements), on the CPU
-
-    @property
-    def num_bytes(self) -> int:
-        """That it takes in the stack."""
-        return self.layout.num_bytes
 
 
 class AdapterStack:
@@ -71,18 +56,7 @@ class AdapterStack:
 
         Raises: ValueError if a module is not the base model's, or its shape does not fit.
         """
-        for module in adapter.modules:
-            a, b = (adapter.tensors[n] for n in lora_names(module))
-            if self._shapes.get(module) != (b.shape[0], a.shape[1]):
-                raise ValueError(
-                    f"{module} of shape {(b.shape[0], a.shape[1])} does not fit the base"
-                )
-        key = layout_key(adapter)
-        layout = self._layouts.get(key)
-        if layout is None:
-            layout = SlotLayout(key, self._shapes, self._num_layers, self._dtype)
-            layout = self._layouts.setdefault(key, layout)
-        return PackedAdapter(layout, layout.pack(adapter))
+        return pack_adapter(adapter, self._layouts, self._shapes, self._num_layers, self._dtype)
 
     def prepare(self, packed: PackedAdapter) -> None:
         """Have memory ready for where it will go. Any thread may call it; nothing depends on it."""

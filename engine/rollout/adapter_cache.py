@@ -15,7 +15,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..adapters.stack import AdapterStack, PackedAdapter
+from ..adapters.layout import PackedAdapter
+from ..adapters.native_stack import Stack
 from ..errors import RolloutError
 from ..types import AdapterRef
 from .adapter_loader import AdapterLoader, Load
@@ -53,7 +54,7 @@ class AdapterCache:
 
     def __init__(
         self,
-        stack: AdapterStack,
+        stack: Stack,
         max_unused: int = 4,
         budget_bytes: int = DEFAULT_BUDGET_BYTES,
         max_adapters: int | None = None,

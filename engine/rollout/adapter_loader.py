@@ -15,7 +15,8 @@ import torch
 
 from ..adapters.digest import adapter_digest
 from ..adapters.files import read_adapter
-from ..adapters.stack import AdapterStack, PackedAdapter
+from ..adapters.layout import PackedAdapter
+from ..adapters.native_stack import Stack
 from ..errors import ArtifactError, RolloutError
 from ..types import AdapterRef
 
@@ -38,7 +39,7 @@ class Load:
 class AdapterLoader:
     """First come, first served. Used from one thread; `_load` runs in the loader's own."""
 
-    stack: AdapterStack
+    stack: Stack
     _loads: deque[Load] = field(default_factory=deque)
     _thread: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="adapter-loader")
@@ -94,7 +95,7 @@ def _use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def load_adapter(stack: AdapterStack, ref: AdapterRef) -> PackedAdapter:
+def load_adapter(stack: Stack, ref: AdapterRef) -> PackedAdapter:
     """Raises: RolloutError that says which adapter and what is wrong with it."""
     try:
         adapter = read_adapter(ref.path)

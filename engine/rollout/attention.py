@@ -16,6 +16,9 @@ from torch import Tensor
 
 from .kv_arena import KvArena, Run
 
+Chunk = tuple[str, int, int]
+"""Owner, tokens in the arena already, tokens to compute."""
+
 
 @dataclass(frozen=True)
 class DecodeSegment:
@@ -71,18 +74,48 @@ class ChunkSegment:
         return out[0].transpose(0, 1).flatten(1)
 
 
-@dataclass(frozen=True)
 class Attention:
     """The `Attend` of one forward pass."""
 
-    arena: KvArena
-    addresses: Tensor  # where each row's keys and values go
-    segments: tuple[DecodeSegment | ChunkSegment, ...]
+    def __init__(
+        self,
+        arena: KvArena,
+        firsts: Tensor,
+        lengths: Tensor,
+        positions: Tensor,
+        *segments: DecodeSegment | ChunkSegment,
+    ) -> None:
+        """firsts, lengths: int64 (N), of the arena's row of each row, as from KvArena.row_of;
+        positions: of the token in it; segments: as `arrange` gave them."""
+        self._arena, self._segments = arena, segments
+        self._addresses = arena.addresses(firsts, lengths, positions)
+
+    @classmethod
+    def arrange(
+        cls,
+        arena: KvArena,
+        positions: Mapping[str, int],
+        chunks: Sequence[Chunk],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> tuple[list[str], tuple[DecodeSegment | ChunkSegment, ...]]:
+        """positions: of each decoding owner, where the token to be computed stands.
+
+        Returns the decoding owners in the order in which their rows are to come, before those of
+        the chunks, and what the constructor takes.
+        """
+        order, decoding = decode_segments(arena.runs(), positions, dtype, device)
+        segments: list[DecodeSegment | ChunkSegment] = [*decoding]
+        start = len(order)
+        for owner, past, count in chunks:
+            segments.append(chunk_segment(arena.row_of(owner), start, count, past, device))
+            start += count
+        return order, tuple(segments)
 
     def __call__(self, layer: int, q: Tensor, kv: Tensor) -> Tensor:
         """q: (N, heads, D); kv: (N, 2 · kv heads, D). Returns (N, heads · D)."""
-        self.arena.write(layer, self.addresses, kv)
-        outs = [segment.attend(self.arena, layer, q) for segment in self.segments]
+        self._arena.write(layer, self._addresses, kv)
+        outs = [segment.attend(self._arena, layer, q) for segment in self._segments]
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 
 

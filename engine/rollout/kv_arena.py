@@ -179,6 +179,10 @@ class KvArena:
         """kv: (N, 2 · kv heads, head dim)."""
         self._vectors[layer].index_copy_(0, addresses, kv.flatten(0, 1))
 
+    def layer(self, layer: int) -> Tensor:
+        """All vectors of a layer: (vectors, head dim), a view."""
+        return self._vectors[layer]
+
     def read(self, layer: int, first: int, count: int, length: int) -> tuple[Tensor, Tensor]:
         """Keys and values of `count` adjacent rows: views, each (count, kv heads, length, D)."""
         end = first + count * self._heads * length

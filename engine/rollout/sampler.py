@@ -13,10 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..native.build import native
+from ..native.structs import address
 from ..types import SamplingParams
 from .noise import draw_keys, gumbel_noise, seed_tensor
 from .truncation import Truncation
@@ -118,6 +121,9 @@ def _chunk_masses(logits: Tensor, heats: Tensor) -> tuple[Tensor, Tensor]:
     logits: (B, V); heats: (B, 1). Returns (B, K) float32, sums of exp((logits - peak) / heat), and
     the peaks (B, 1) float32, the rows' greatest logits.
     """
+    library = native().library if _suits_kernel(logits) else None
+    if library is not None:
+        return _native_masses(library, logits, heats)
     count, vocabulary = logits.shape
     numbers = CACHE_NUMBERS if logits.device.type == "cpu" else DEVICE_NUMBERS
     num_chunks, num_rows = -(-vocabulary // CHUNK), max(1, min(count, numbers // vocabulary))
@@ -131,6 +137,20 @@ def _chunk_masses(logits: Tensor, heats: Tensor) -> tuple[Tensor, Tensor]:
         torch.amax(values, -1, keepdim=True, out=peaks[rows])
         values.sub_(peaks[rows]).div_(heats[rows]).clamp_(min=LEAST_LOGP).exp_()
         torch.sum(block.view(-1, num_chunks, CHUNK), -1, out=masses[rows])
+    return masses, peaks
+
+
+def _suits_kernel(logits: Tensor) -> bool:
+    return logits.device.type == "cpu" and logits.dtype == torch.bfloat16
+
+
+def _native_masses(library: Any, logits: Tensor, heats: Tensor) -> tuple[Tensor, Tensor]:
+    """As `_chunk_masses`, in one pass over each row."""
+    count, vocabulary = logits.shape
+    logits, heats = logits.contiguous(), heats.contiguous()
+    masses, peaks = torch.empty(count, -(-vocabulary // CHUNK)), torch.empty(count, 1)
+    arrays = [address(array) for array in (logits, heats, masses, peaks)]
+    library.chunk_masses(count, vocabulary, CHUNK, *arrays)
     return masses, peaks
 
 

@@ -12,17 +12,21 @@ from collections import deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Row
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..adapters.native_stack import NativeStack, Stack
 from ..adapters.stack import AdapterStack, LoraPlan
+from ..adapters.units import UnitPlan
 from ..errors import RolloutError
 from ..models.load import LoadedModel
 from ..types import Generation, GenerationRequest
 from .adapter_cache import DEFAULT_BUDGET_BYTES, AdapterCache
-from .attention import Attention, ChunkSegment, DecodeSegment, chunk_segment, decode_segments
+from .attention import Attention
 from .kv_arena import KvArena
+from .native_runner import NativeAttention, NativeRunner, can_run_natively
 from .protocol import EngineStats
 from .runner import ModelRunner, linear_shapes_of
 from .sampler import SamplingBatch, prompt_logprobs
@@ -32,6 +36,8 @@ from .sequences import Decode, Sequence, check_request, failed
 SPEED_WINDOW_S = 10.0  # over which tokens per second are counted
 LOADING_WAIT_S = 0.02  # for an adapter, when there is nothing else to do
 DEFAULT_KV_BYTES = 1 << 30
+
+Plan = LoraPlan | UnitPlan
 
 
 class TorchEngine:
@@ -61,15 +67,21 @@ class TorchEngine:
         self._max_length = min(max_length, base.config.max_position_embeddings)
         self._decode = decode
         shapes = linear_shapes_of(base)
-        self._runner = runner = ModelRunner(base, self._max_length)
+        is_native = can_run_natively(base)
+        make: type[ModelRunner] = NativeRunner if is_native else ModelRunner
+        runner = make(base, self._max_length)
+        self._runner: Any = runner  # with its own kind of attention and of plan
+        self._attention: Any = NativeAttention if is_native else Attention
         self._arena = _arena(runner, kv_bytes, self._max_length)
-        stack = AdapterStack(shapes, runner.num_layers, runner.dtype, runner.device)
+        stack: Stack = AdapterStack(shapes, runner.num_layers, runner.dtype, runner.device)
+        if is_native:
+            stack = NativeStack(shapes, runner.num_layers, runner.dtype)
         self._adapters = AdapterCache(stack, max_unused_adapters, adapter_bytes, max_adapters)
         self._scheduler = Scheduler(
             self._arena, self._adapters, num_slots, chunk_tokens, prefill_tokens
         )
         self._held: set[str] = set()  # ids of all sequences
-        self._plan: tuple[tuple[object, ...], LoraPlan] = ((), LoraPlan())  # of decoding rows
+        self._plan: tuple[tuple[object, ...], Plan] = ((), LoraPlan())  # of decoding rows
         self._sampling: tuple[tuple[str, ...], SamplingBatch | None] = ((), None)  # of drawing ids
         self._tokens_generated = self._tokens_prefilled = self._errors = 0
         self._speed: deque[tuple[float, int]] = deque()  # (monotonic s, tokens) of each step
@@ -162,10 +174,15 @@ class TorchEngine:
 
     def _compute(self, batch: Batch) -> None:
         """One token of every decoding sequence and the chunks, in one forward pass."""
-        decoding, segments = self._decode_rows(batch)
-        counts = [1] * len(decoding) + [count for _, count in batch.chunks]
-        sequences = decoding + [sequence for sequence, _ in batch.chunks]
-        hidden = self._forward(sequences, counts, segments, len(decoding))
+        runner = self._runner
+        positions = {name: s.num_cached for name, s in batch.decoding.items()}
+        chunks = [(s.request.id, s.num_cached, count) for s, count in batch.chunks]
+        order, segments = self._attention.arrange(
+            self._arena, positions, chunks, runner.dtype, runner.device
+        )
+        sequences = [batch.decoding[name] for name in order] + [s for s, _ in batch.chunks]
+        counts = [1] * len(order) + [count for _, count in batch.chunks]
+        hidden = self._forward(sequences, counts, segments, len(order))
         ends = list(accumulate(counts))
         drawing: list[Sequence] = []
         last_rows: list[int] = []
@@ -176,50 +193,35 @@ class TorchEngine:
             if not sequence.num_uncached:
                 drawing.append(sequence)
                 last_rows.append(end - 1)
-        self._tokens_prefilled += sum(counts[len(decoding) :])
+        self._tokens_prefilled += sum(counts[len(order) :])
         if drawing:
             self._draw(drawing, hidden[torch.tensor(last_rows, device=hidden.device)])
-
-    def _decode_rows(
-        self, batch: Batch
-    ) -> tuple[list[Sequence], list[DecodeSegment | ChunkSegment]]:
-        """Decoding sequences in the order of the arena, and what the pass attends to."""
-        positions = {name: s.num_cached for name, s in batch.decoding.items()}
-        order, decoding = decode_segments(
-            self._arena.runs(), positions, self._runner.dtype, self._runner.device
-        )
-        segments: list[DecodeSegment | ChunkSegment] = [*decoding]
-        start = len(order)
-        for sequence, count in batch.chunks:
-            row = self._arena.row_of(sequence.request.id)
-            past = sequence.num_cached
-            segments.append(chunk_segment(row, start, count, past, self._runner.device))
-            start += count
-        return [batch.decoding[name] for name in order], segments
 
     def _forward(
         self,
         sequences: list[Sequence],
         counts: list[int],
-        segments: list[DecodeSegment | ChunkSegment],
+        segments: tuple[Any, ...],
         num_decoding: int,
     ) -> Tensor:
         """The last hidden states of the next counts[i] tokens of sequences[i], row after row."""
         to = self._runner.device
         ids: list[int] = []
         positions: list[int] = []
-        rows: list[tuple[int, int]] = []
+        firsts: list[int] = []
+        lengths: list[int] = []
         for sequence, count in zip(sequences, counts, strict=True):
             ids += sequence.uncached_ids(count)
             positions += range(sequence.num_cached, sequence.num_cached + count)
-            rows += [self._arena.row_of(sequence.request.id)] * count
-        places, where = torch.tensor(rows, device=to), torch.tensor(positions, device=to)
-        addresses = self._arena.addresses(places[:, 0], places[:, 1], where)
-        attend = Attention(self._arena, addresses, tuple(segments))
+            first, length = self._arena.row_of(sequence.request.id)
+            firsts += [first] * count
+            lengths += [length] * count
+        rows = torch.tensor([ids, positions, firsts, lengths], device=to)
+        attend = self._attention(self._arena, rows[2], rows[3], rows[1], *segments)
         plan = self._lora_plan([s.request.adapter.name for s in sequences], counts, num_decoding)
-        return self._runner.forward(torch.tensor(ids, device=to), where, attend, plan)
+        return self._runner.forward(rows[0], rows[1], attend, plan)
 
-    def _lora_plan(self, names: list[str], counts: list[int], num_decoding: int) -> LoraPlan:
+    def _lora_plan(self, names: list[str], counts: list[int], num_decoding: int) -> Plan:
         """Of a pass that only decodes it is made anew only when the rows' adapters change."""
         stack = self._adapters.stack
         if num_decoding < len(names):

@@ -143,16 +143,19 @@ def torch_env() -> dict[str, str]:
     """For processes that calculate. What the operator set himself stays.
 
     Rollout and training run side by side. Up to 4 cores each may use all of them, for one often
-    waits for the other; with more, each takes half. Idle threads sleep instead of spinning, or two
-    processes on the same cores would slow each other several times over.
+    waits for the other; with more, each takes half. Idle threads soon sleep instead of spinning, or
+    two processes on the same cores would slow each other several times over.
     """
     cores = num_cores()
     threads = str(cores if cores <= 4 else cores // 2)
     chosen = {
         "OMP_NUM_THREADS": threads,
         "TORCH_THREADS": threads,
-        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "1000",  # some 20 µs: waking a thread takes longer than most pauses
         "KMP_BLOCKTIME": "0",
+        # Huge pages for what tensors take: a decode step reads hundreds of MiB, and with small
+        # ones takes twice as long in a virtual machine.
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # engine/models/device.py decides what is loaded
         "MALLOC_ARENA_MAX": "2",
         # Keep what tensors free: giving it back costs 12,000 page faults a decode step.

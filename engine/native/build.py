@@ -1,0 +1,129 @@
+"""Building and loading kernels.c, for this machine, by its own C compiler.
+
+The library is kept in the user's cache directory under a name made of everything that it depends
+on, and is built again when any of that changes. Where there is no compiler, or the system is not
+one that this was written for, there is no library and `library` says why; callers then do without.
+Invariant: the library shares torch's pool of OpenMP threads, because torch's runtime is loaded
+before it under the same name; a second pool would take the cores from the first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-mprefer-vector-width=512",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
+BUILD_TIMEOUT_S = 120
+SWITCH = "MARLAAS_NATIVE"  # "0" does without
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Native:
+    """The library, or why there is none."""
+
+    library: ctypes.CDLL | None
+    reason: str = ""
+
+
+@cache
+def native() -> Native:
+    """Loaded, after building it if need be (a few seconds, once a machine)."""
+    if os.environ.get(SWITCH) == "0":
+        return Native(None, f"switched off by {SWITCH}=0")
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return Native(None, f"not written for {sys.platform} on {platform.machine()}")
+    compiler = shutil.which(os.environ.get("CC", "gcc"))
+    if compiler is None:
+        return Native(None, "no C compiler: install gcc, or name one in CC")
+    try:
+        path = _built(compiler)
+        return Native(_declared(ctypes.CDLL(str(path))))
+    except (OSError, subprocess.SubprocessError) as error:
+        output = getattr(error, "stderr", None) or str(error)
+        logger.warning("The engine does without its native kernels: %s", output)
+        return Native(None, f"building failed: {output.strip().splitlines()[-1][:200]}")
+
+
+def cache_directory() -> Path:
+    """Where built libraries are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "marlaas" / "native"
+
+
+def _built(compiler: str) -> Path:
+    """The library's file. Raises: OSError, subprocess.SubprocessError."""
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = directory / f"kernels-{_key(compiler)}.so"
+    if not path.exists():
+        handle, unfinished = tempfile.mkstemp(".so", dir=directory)
+        os.close(handle)
+        try:
+            subprocess.run(
+                [compiler, *FLAGS, "-o", unfinished, str(SOURCE)],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=BUILD_TIMEOUT_S,
+            )
+            os.replace(unfinished, path)  # several processes may build it at once
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
+    return path
+
+
+def _key(compiler: str) -> str:
+    """Of source, flags, compiler and processor: a home directory may serve several machines."""
+    version = subprocess.run(
+        [compiler, "--version"], check=True, capture_output=True, timeout=BUILD_TIMEOUT_S
+    ).stdout
+    processor = torch.backends.cpu.get_cpu_capability() + "".join(_processor_lines())
+    parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), version, processor.encode())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _processor_lines() -> list[str]:
+    """Model and features of the first processor."""
+    wanted = ("model name", "flags")
+    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    return [line for line in lines if line.startswith(wanted)]
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    """With the types of the arguments; every one is an address, a size or a float."""
+    address, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+    types = {
+        "embed": (size, address, address, size, address, address, real, address),
+        "after_qkv": (address,) * 7,
+        "after_residual": (address,) * 6 + (real, address),
+        "after_gate_up": (address,) * 5,
+        "chunk_masses": (size,) * 3 + (address,) * 4,
+    }
+    for name, arguments in types.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, None
+    return library

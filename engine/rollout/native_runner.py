@@ -1,0 +1,179 @@
+"""The forward pass on a CPU in bfloat16: torch's products, and native kernels between them.
+
+A layer is four products and four calls (engine/native/kernels.c), each of which is one parallel
+region: that a core has to be woken some 240 times a step, and not some thousands of times, is what
+makes this several times faster where idle threads sleep. Takes the place of ModelRunner and
+Attention, with the same methods.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..adapters.units import UnitPlan
+from ..models.load import LoadedModel
+from ..native.build import native
+from ..native.structs import Attending, address
+from .attention import Chunk, ChunkSegment, chunk_segment
+from .kv_arena import KvArena
+from .runner import ModelRunner
+
+LANES = 16  # of kernels.c: sizes must be multiples of it
+MAX_GROUP, MAX_HEAD_DIM = 16, 256
+SHORT_CHUNK = 64  # tokens; attention of longer ones is a product of matrices
+
+
+def can_run_natively(base: LoadedModel) -> bool:
+    """Whether there are kernels for this model on this machine."""
+    if base.device.type != "cpu" or base.dtype != torch.bfloat16:
+        return False
+    config = base.config
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    sizes = (config.hidden_size, config.intermediate_size, head_dim // 2)
+    is_plain = config.hidden_act == "silu" and not any(size % LANES for size in sizes)
+    group = config.num_attention_heads // config.num_key_value_heads
+    fits = group <= MAX_GROUP and head_dim <= MAX_HEAD_DIM
+    return is_plain and fits and native().library is not None
+
+
+@dataclass(frozen=True)
+class NativeAttention:
+    """Where each row's keys and values are, and which rows the kernels attend for."""
+
+    arena: KvArena
+    firsts: Tensor  # (N) int64
+    lengths: Tensor
+    positions: Tensor
+    attending: np.ndarray[Any, Any]  # int32
+    segments: tuple[ChunkSegment, ...]  # of the other rows
+
+    @classmethod
+    def arrange(
+        cls, arena: KvArena, positions: Mapping[str, int], chunks: Sequence[Chunk], *_: Any
+    ) -> tuple[list[str], tuple[Any, ...]]:
+        """As Attention's: decoding rows may stay in any order."""
+        order = list(positions)
+        start = len(order)
+        attending = list(range(start))
+        segments: list[ChunkSegment] = []
+        for owner, past, count in chunks:
+            if count <= SHORT_CHUNK:
+                attending += range(start, start + count)
+            else:
+                row = arena.row_of(owner)
+                segments.append(chunk_segment(row, start, count, past, torch.device("cpu")))
+            start += count
+        return order, (np.array(attending, np.int32), tuple(segments))
+
+
+class NativeRunner(ModelRunner):
+    """See ModelRunner."""
+
+    def __init__(self, base: LoadedModel, max_length: int) -> None:
+        super().__init__(base, max_length)
+        library = native().library
+        assert library is not None
+        self._library = library
+        self._cos, self._sin = self._cos.float().contiguous(), self._sin.float().contiguous()
+        self._norms = [
+            (_weight(layer.input_norm), _weight(layer.post_norm)) for layer in self._layers
+        ]
+        self._last_norm = _weight(self._core.norm)
+        self._held = [(_weight(x.q_norm), _weight(x.k_norm)) for x in self._layers]
+        self._head_norms = [(address(q), address(k)) for q, k in self._held]
+        self._epsilon = float(self._core.norm.variance_epsilon)
+        self._table = self._core.embed_tokens.weight
+
+    def forward(  # type: ignore[override]
+        self, ids: Tensor, positions: Tensor, attend: NativeAttention, lora: UnitPlan
+    ) -> Tensor:
+        """ids, positions: int64 (N). Returns the last hidden state, normed: (N, H)."""
+        call, count, size = self._library, len(ids), self._table.shape[1]
+        residual = torch.empty(count, size)
+        h = torch.empty(count, size, dtype=self.dtype)
+        units, epsilon = lora.address, self._epsilon
+        first_norm = address(self._norms[0][0])
+        sums, normed, table = address(residual), address(h), address(self._table)
+        call.embed(count, address(ids), table, size, sums, first_norm, epsilon, normed)
+        about = self._about(attend)
+        for index, layer in enumerate(self._layers):
+            qkv = layer.fused["qkv"](h)
+            mixed = self._attend(index, h, qkv, attend, about, lora)
+            product = layer.fused["o"](mixed)
+            target, norm = lora.target(index, "o"), address(self._norms[index][1])
+            call.after_residual(
+                units, target, address(mixed), address(product), sums, norm, epsilon, normed
+            )
+            product = layer.fused["gate_up"](h)
+            inner = torch.empty(count, product.shape[1] // 2, dtype=self.dtype)
+            target = lora.target(index, "gate_up")
+            call.after_gate_up(units, target, normed, address(product), address(inner))
+            product = layer.fused["down"](inner)
+            target, norm = lora.target(index, "down"), address(self._norm_after(index))
+            call.after_residual(
+                units, target, address(inner), address(product), sums, norm, epsilon, normed
+            )
+        return h
+
+    def _about(self, attend: NativeAttention) -> Attending:
+        """For the kernels; a layer's norms of heads are put in for each."""
+        return Attending(
+            self.num_heads,
+            self.num_kv_heads,
+            self.head_dim,
+            address(self._cos),
+            address(self._sin),
+            None,
+            None,
+            self._epsilon,
+            self.head_dim**-0.5,
+            len(attend.attending),
+            address(attend.attending),
+            address(attend.positions),
+            address(attend.firsts),
+            address(attend.lengths),
+        )
+
+    def _attend(
+        self,
+        index: int,
+        h: Tensor,
+        qkv: Tensor,
+        attend: NativeAttention,
+        about: Attending,
+        lora: UnitPlan,
+    ) -> Tensor:
+        """(N, heads · D)."""
+        out = torch.empty(len(h), self.num_heads * self.head_dim, dtype=self.dtype)
+        about.q_norm, about.k_norm = self._head_norms[index]
+        self._library.after_qkv(
+            lora.address,
+            lora.target(index, "qkv"),
+            address(h),
+            address(qkv),
+            ctypes.addressof(about),
+            address(attend.arena.layer(index)),
+            address(out),
+        )
+        if attend.segments:
+            q = qkv.unflatten(-1, (-1, self.head_dim))[:, : self.num_heads]
+            for segment in attend.segments:
+                out[segment.start : segment.stop] = segment.attend(attend.arena, index, q)
+        return out
+
+    def _norm_after(self, index: int) -> Tensor:
+        """The norm that the layer's output meets next."""
+        is_last = index + 1 == len(self._layers)
+        return self._last_norm if is_last else self._norms[index + 1][0]
+
+
+def _weight(norm: Any) -> Any:
+    """float32, or None if there is no such norm."""
+    return None if norm is None else norm.weight.detach().float().contiguous()
