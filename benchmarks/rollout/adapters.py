@@ -12,6 +12,7 @@ from engine.config import LINEAR_MODULES
 from engine.models.shapes import linear_shapes
 from engine.types import AdapterRef
 
+RANK = 16
 SIZE = 0.02  # of the weights: log-probs move by some tenths, text stays text
 
 
@@ -19,7 +20,7 @@ def make_adapters(
     folder: Path,
     model: str,
     count: int,
-    rank: int = 16,
+    rank: int = RANK,
     targets: tuple[str, ...] = LINEAR_MODULES,
     name: str = "task",
 ) -> list[AdapterRef]:

@@ -19,7 +19,7 @@ from .bench import Bench
 from .figures import median_ratio
 from .workload import Workload
 
-PARTS = ("linear layers", "adapters", "attention", "sampling")
+PARTS = ("linear layers", "between them", "sampling")
 
 
 def measure(bench: Bench) -> list[Row]:
@@ -66,17 +66,17 @@ class _Timers:
 @contextlib.contextmanager
 def _timed() -> Iterator[_Timers]:
     """Raises: AttributeError where the engine has changed; then this section is to follow."""
-    from engine.adapters.plan import LoraPlan
-    from engine.rollout.attention import Attention
+    from engine.rollout.native_runner import NativeRunner
+    from engine.rollout.projection import Projection
     from engine.rollout.runner import ModelRunner
     from engine.rollout.sampler import SamplingBatch
 
     timers = _Timers()
     places: list[tuple[str, Any, str]] = [
-        ("linear layers", ModelRunner, "_project"),
+        ("linear layers", Projection, "__call__"),
         ("linear layers", ModelRunner, "logits"),
-        ("adapters", LoraPlan, "apply"),
-        ("attention", Attention, "__call__"),
+        ("between them", ModelRunner, "forward"),
+        ("between them", NativeRunner, "forward"),
         ("sampling", SamplingBatch, "draw"),
     ]
     originals = [(owner, name, getattr(owner, name)) for _, owner, name in places]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from . import ours
 
+READ_BYTES = 512 << 20
 PASSES = 5  # over all layers; the fastest counts: a bound must not hold anybody's pause
 
 
@@ -41,6 +42,12 @@ def bound(batch: int) -> dict[str, Any]:
         ways[name] = min(times, key=lambda way: times[way])
         total += times[ways[name]]
     return {"seconds": total, "ways": ways}
+
+
+def bandwidth() -> float:
+    """Bytes per second that all threads together read from memory, at best."""
+    numbers = torch.ones(READ_BYTES // 8, dtype=torch.int64)
+    return READ_BYTES / min(_pass([numbers.sum]) for _ in range(PASSES))
 
 
 def _times(batch: int, rows: int, columns: int, count: int, dtype: torch.dtype) -> dict[str, float]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 
 from benchmarks.report import Row, at_least, at_most, missing
 
+from .adapters import RANK, adapter_bytes
 from .bench import Bench, decode_rates, rate, rates
 from .figures import cost, median_ratio
 from .peers import WITH_LORA, WITHOUT_LORA, start_peers
@@ -60,6 +61,7 @@ def _speed(bench: Bench, ours: Worker, vllm: dict[str, Worker], what: Workload) 
             value = 100 * cost(decode_rates(found[f"ours, {count}"]), decode_rates(plain))
             name = f"cost of {count} adapters"
             rows.append(at_most(name, value, "%", bar) if bar else Row(name, value, "%"))
+    rows += _least_costs(bench, ours, plain, [n for n in COSTS if n in counts], size)
     bounds = [size / m["seconds"] for m in found["bound"]]
     bench.notes["bound_ways"] = found["bound"][-1]["ways"]
     share = 100 * median_ratio(decode_rates(with_32), bounds)
@@ -73,6 +75,19 @@ def _speed(bench: Bench, ours: Worker, vllm: dict[str, Worker], what: Workload) 
         at_least("share of the bound, 32 adapters", share, "%", SHARE_OF_BOUND),
         Row("share of the bound, no adapters", without, "%"),
     ]
+
+
+def _least_costs(
+    bench: Bench, ours: Worker, plain: list[dict[str, float]], counts: list[int], size: int
+) -> list[Row]:
+    """What adapters cost if only memory took time: each is read once a step."""
+    speeds = [ours.call("gemm.bandwidth") for _ in range(bench.repetitions)]
+    step_s = size / statistics.median(decode_rates(plain))
+    rows = [Row("memory read by all threads", statistics.median(speeds) / 1e9, "GB/s")]
+    for count in counts:
+        seconds = count * adapter_bytes(bench.model, RANK, 2) / max(speeds)
+        rows.append(Row(f"… {count} adapters read once, of a step", 100 * seconds / step_s, "%"))
+    return rows
 
 
 def _size(bench: Bench, ours: Worker, vllm: dict[str, Worker], what: Workload) -> list[Row]:

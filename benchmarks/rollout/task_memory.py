@@ -17,7 +17,7 @@ from .workload import random_ids
 
 TIMES_COMPUTED = 1.1
 GROUP, RANK, MAX_LENGTH = 8, 16, 512
-PROMPT_TOKENS = 224  # all but fills a row of the KV cache, so that padding is not what is measured
+PROMPT_TOKENS = 96, 416  # of each sequence, uniform: memory is taken in pages of 32 tokens a head
 # Compiled kernels are kept per number of rows, up to a bound per process; they are not a task's.
 NO_KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1", "LRU_CACHE_CAPACITY": "1"}
 FIRST, LAST = 8, 20  # tasks between which growth is counted
@@ -33,7 +33,8 @@ def measure(bench: Bench) -> list[Row]:
             last=FIRST if bench.is_quick else LAST,
         )
     bench.notes["task_mib"] = found["mib"]
-    name = f"one more task, {GROUP} sequences of {PROMPT_TOKENS} tokens"
+    least, most = PROMPT_TOKENS
+    name = f"one more task, {GROUP} sequences of {least}–{most} tokens"
     return [
         Row(f"{name}, measured", found["measured"], "MiB"),
         Row(f"{name}, computed", found["computed"], "MiB"),
@@ -65,11 +66,13 @@ def add_tasks(model: str, folder: str, first: int, last: int) -> dict[str, Any]:
     # A weight that is mapped from its file counts only once it was read.
     ours.run(engine, [ours.request(refs[0], random_ids(rng, 8, ours.vocabulary()), 2)])
     base, files = resident_bytes() - empty, resident_bytes("RssFile") - empty_files
-    sizes, tokens = [resident_bytes()], [0]
+    sizes, tokens, wanted = [resident_bytes()], [0], engine.stats().tokens_prefilled
     for number, ref in enumerate(refs):
-        prompts = [random_ids(rng, PROMPT_TOKENS, ours.vocabulary()) for _ in range(GROUP)]
-        engine.submit([ours.request(ref, ids, MAX_LENGTH - PROMPT_TOKENS) for ids in prompts])
-        while engine.stats().tokens_prefilled < (number + 1) * GROUP * (PROMPT_TOKENS - 1):
+        lengths = [rng.randint(*PROMPT_TOKENS) for _ in range(GROUP)]
+        prompts = [random_ids(rng, length, ours.vocabulary()) for length in lengths]
+        engine.submit([ours.request(ref, ids, MAX_LENGTH - len(ids)) for ids in prompts])
+        wanted += sum(lengths) - GROUP
+        while engine.stats().tokens_prefilled < wanted:
             if ended := engine.step():
                 raise RuntimeError(f"a sequence has ended: {ended[0].error}")
         stats = engine.stats()

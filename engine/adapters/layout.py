@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..native.pages import zeros_in_huge_pages
 from .files import Adapter, lora_names
-from .pages import zeros_in_huge_pages
 
 FUSED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..native.pages import enlarge_pages, take_pages, untouched
 from .layout import SlotLayout
-from .pages import enlarge_pages, take_pages, untouched
 
 MAX_SLOTS = 32  # of a shelf. A run ends at its border: fewer are more products a step; more take
 # longer to be full, and only full shelves get huge pages

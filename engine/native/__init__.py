@@ -1,1 +1,1 @@
-"""Loops in C for what torch does in many small operations. Built on first use, never needed."""
+"""What lies below torch: loops in C, built on first use and never needed, and pages of memory."""

@@ -8,12 +8,13 @@ would be NaN; so a row whose owner may have left such numbers is cleared.)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ..native.pages import untouched
 from .kv_rows import KeptTurn, KvRows, Move, Place
 
 BLOCK_TOKENS = 1024  # eight short rows; a longer row takes several adjacent blocks
@@ -47,7 +48,8 @@ class KvArena:
         num_blocks = num_bytes // (BLOCK_TOKENS * self.token_bytes)
         self._rows = KvRows(num_blocks, BLOCK_TOKENS, SHORTEST_ROW)
         shape = (num_layers, num_blocks * BLOCK_TOKENS * self._heads, head_dim)
-        self._vectors = _zeros(shape, dtype, device)
+        # Small pages: they cost attention nothing, and padding of rows then takes no memory.
+        self._vectors = untouched(math.prod(shape), dtype, device).view(shape)
         self._head_numbers = torch.arange(self._heads, device=device)
         self._kept: dict[str, KeptTurn] = {}
 
@@ -228,11 +230,3 @@ def _kept_name(session: str) -> str:
 
 def _session(name: str) -> str:
     return name.removeprefix("kept:")
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros; on the CPU the operating system gives each page when it is first written."""
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    size = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)

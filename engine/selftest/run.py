@@ -23,6 +23,7 @@ from ..models.device import (
 )
 from ..models.load import DTYPES
 from ..models.paths import model_directory
+from ..native.build import native
 from ..rollout.engines import EngineSpec, VllmSettings, make_engine
 from .registry import CHECKS
 from .report import Report, Row, failed, reported, skipped
@@ -50,7 +51,7 @@ def run_selftest(
     if dtype not in DTYPES:
         raise ModelError(f"Unknown dtype {dtype!r}; there are {', '.join(DTYPES)}.")
     memory = reported("memory", device_memory(place).total / 2**30, "GiB")
-    rows = [replace(memory, check="device")]
+    rows = [replace(row, check="device") for row in (memory, *_kernels(place))]
     for name in engines:
         spec = EngineSpec(
             path=str(directory),
@@ -64,6 +65,16 @@ def run_selftest(
         empty_cache(place)
     seconds = time.monotonic() - started
     return Report(directory.name, describe_device(place), dtype, tuple(rows), seconds)
+
+
+def _kernels(place: torch.device) -> list[Row]:
+    """Of our own engine, on a CPU: whether it goes without."""
+    if place.type != "cpu":
+        return []
+    built = native()
+    if built.library is None:
+        return [skipped("native kernels", f"{built.reason}; all works, slower")]
+    return [reported("native kernels", 1, "of 1")]
 
 
 def _engine_rows(name: str, spec: EngineSpec, place: torch.device, say: Say) -> list[Row]:

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from engine.models.load import load_base_model
 from engine.models.shapes import linear_shapes
-from engine.native.build import native
+from engine.native.build import Native, native
 from engine.rollout import native_runner
 from engine.rollout.native_runner import NativeRunner, can_run_natively
 from engine.rollout.torch_engine import TorchEngine
@@ -85,7 +85,7 @@ def test_it_does_without(
 ) -> None:
     """The same prompts get the same log-probs from torch alone, but for rounding."""
     fast = run(TorchEngine(load_base_model(model, "bfloat16", "cpu")), adapters)
-    monkeypatch.setattr(native_runner, "native", lambda: native_runner.Native(None, "none here"))
+    monkeypatch.setattr(native_runner, "native", lambda: Native(None, "none here"))
     base = load_base_model(model, "bfloat16", "cpu")
     assert not can_run_natively(base)
     slow = run(TorchEngine(base), adapters)

@@ -35,10 +35,12 @@ def zeros_in_huge_pages(num_elements: int, dtype: torch.dtype) -> Tensor:
 
 
 def untouched(num_elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(num_elements), not initialised. On the CPU it takes memory only where it is written, in
-    small pages until `enlarge_pages`."""
-    if device.type != "cpu" or _library() is None:
-        return torch.empty(num_elements, dtype=dtype, device=device)
+    """(num_elements) zeros. On the CPU they take memory only where they are written, in small pages
+    until `enlarge_pages`."""
+    if device.type != "cpu":
+        return torch.zeros(num_elements, dtype=dtype, device=device)
+    if _library() is None:
+        return torch.from_numpy(np.zeros(num_elements * dtype.itemsize, np.uint8)).view(dtype)
     return _mapped(num_elements, dtype, NOHUGEPAGE)
 
 
