@@ -57,9 +57,9 @@ class Bench:
     def vllm_worker(self, name: str, **options: Any) -> Worker:
         """A process with vLLM, started. Raises: WorkerError."""
         assert self.vllm
-        python, allocator = str(self.vllm / "bin" / "python"), torch_env().items()
-        # What spares our engine page faults is given to vLLM, too, for want of tcmalloc.
-        env = {name: value for name, value in allocator if name.startswith("MALLOC_")}
+        python, given = str(self.vllm / "bin" / "python"), torch_env().items()
+        # What spares our engine page faults and small pages is given to vLLM, too.
+        env = {name: value for name, value in given if name.startswith(("MALLOC_", "GLIBC_"))}
         env |= peer.environment(self.vllm)
         worker = Worker(name, python, CHILD, self._log(name), env, self.say)
         try:

@@ -109,5 +109,7 @@ def shares(workload: dict[str, Any], num_slots: int) -> dict[str, float]:
             engine.step()
             found += time.perf_counter() - start
             steps += 1
+    while engine.has_work:  # those that began later
+        engine.step()
     parts = {part: timers.seconds[part] for part in PARTS}
     return {**parts, "rest": found - sum(parts.values()), "step": found, "steps": steps}

@@ -61,9 +61,8 @@ def native() -> Native:
     if compiler is None:
         return Native(None, "no C compiler: install gcc, or name one in CC")
     try:
-        path = _built(compiler)
-        return Native(_declared(ctypes.CDLL(str(path))))
-    except (OSError, subprocess.SubprocessError) as error:
+        return Native(_declared(_loaded(compiler)))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or str(error)
         logger.warning("The engine does without its native kernels: %s", output)
         return Native(None, f"building failed: {output.strip().splitlines()[-1][:200]}")
@@ -74,8 +73,18 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "marlaas" / "native"
 
 
+def _loaded(compiler: str) -> ctypes.CDLL:
+    """Raises: OSError, RuntimeError, SubprocessError."""
+    path = _built(compiler)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # damaged, say by a full disk
+        path.unlink()
+        return ctypes.CDLL(str(_built(compiler)))
+
+
 def _built(compiler: str) -> Path:
-    """The library's file. Raises: OSError, subprocess.SubprocessError."""
+    """The library's file. Raises: OSError, RuntimeError (nobody's home), SubprocessError."""
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = directory / f"kernels-{_key(compiler)}.so"

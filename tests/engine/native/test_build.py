@@ -56,6 +56,17 @@ def test_a_failing_compiler_is_named_and_leaves_nothing(
     assert not list(build.cache_directory().iterdir())
 
 
+@linux
+def test_a_damaged_library_is_built_again() -> None:
+    if build.native().library is None:
+        pytest.skip(build.native().reason)
+    [path] = build.cache_directory().glob("*.so")
+    path.unlink()  # not written over: this process still runs it
+    path.write_bytes(b"not a library")
+    build.native.cache_clear()
+    assert build.native().library is not None and path.stat().st_size > 1000
+
+
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(build.SWITCH, "0")
     assert build.native().library is None
