@@ -54,12 +54,14 @@ class Bench:
         given = {**torch_env(), **env}
         return Worker(name, sys.executable, CHILD, self._log(name), given, self.say)
 
-    def vllm_worker(self, name: str, **options: Any) -> Worker:
-        """A process with vLLM, started. Raises: WorkerError."""
+    def vllm_worker(self, name: str, has_huge_pages: bool, **options: Any) -> Worker:
+        """A process with vLLM, started. has_huge_pages: by the means by which our stack gets them,
+        of which vLLM's documentation knows nothing. Raises: WorkerError."""
         assert self.vllm
         python, given = str(self.vllm / "bin" / "python"), torch_env().items()
-        # What spares our engine page faults and small pages is given to vLLM, too.
-        env = {name: value for name, value in given if name.startswith(("MALLOC_", "GLIBC_"))}
+        # What spares our engine page faults is given to vLLM, too.
+        prefixes = ("MALLOC_", "GLIBC_") if has_huge_pages else ("MALLOC_",)
+        env = {name: value for name, value in given if name.startswith(prefixes)}
         env |= peer.environment(self.vllm)
         worker = Worker(name, python, CHILD, self._log(name), env, self.say)
         try:

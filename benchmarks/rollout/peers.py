@@ -10,6 +10,8 @@ from .process import Worker, WorkerError
 from .workload import Workload
 
 WITH_LORA, WITHOUT_LORA = "vLLM with LoRA", "vLLM without LoRA"
+HUGE_WITH_LORA, HUGE_WITHOUT_LORA = (f"{kind} in huge pages" for kind in (WITH_LORA, WITHOUT_LORA))
+KINDS = (WITH_LORA, WITHOUT_LORA, HUGE_WITH_LORA, HUGE_WITHOUT_LORA)
 TRIAL_TOKENS = 8  # new tokens of a sequence while settings are tried
 WARM_UP_TOKENS = 2
 
@@ -29,14 +31,15 @@ def start_peers(
     found: dict[str, Worker] = {}
     if bench.vllm is None:
         return found
-    for kind, count in ((WITH_LORA, num_adapters), (WITHOUT_LORA, 0)):
-        best = 0.0
+    for kind in KINDS:
+        best, count = 0.0, num_adapters if has_lora(kind) else 0
         for mode in ("eager", "compiled"):
             name = f"{kind}, {mode}"
             bench.say(f"trying {name}")
             try:
                 worker = bench.vllm_worker(
                     name,
+                    has_huge_pages=kind in (HUGE_WITH_LORA, HUGE_WITHOUT_LORA),
                     num_adapters=count,
                     eager=mode == "eager",
                     num_sequences=num_sequences,
@@ -59,6 +62,10 @@ def start_peers(
     for worker in found.values():
         stack.enter_context(worker)
     return found
+
+
+def has_lora(kind: str) -> bool:
+    return kind in (WITH_LORA, HUGE_WITH_LORA)
 
 
 def _try(worker: Worker, trial: Workload) -> float:

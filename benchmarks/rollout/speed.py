@@ -16,7 +16,7 @@ from benchmarks.report import Row, at_least, at_most, missing
 from .adapters import RANK, adapter_bytes
 from .bench import Bench, decode_rates, rate, rates
 from .figures import cost, median_ratio
-from .peers import WITH_LORA, WITHOUT_LORA, start_peers
+from .peers import KINDS, WITH_LORA, WITHOUT_LORA, has_lora, start_peers
 from .process import Worker
 from .workload import Workload
 
@@ -100,7 +100,7 @@ def _size(bench: Bench, ours: Worker, vllm: dict[str, Worker], what: Workload) -
     if size <= 8:
         rows += [
             Row(f"time per token, {size} sequences, {name}", _latency_ms(found[name], size), "ms")
-            for name in ("ours", WITH_LORA, WITHOUT_LORA)
+            for name in ("ours", *KINDS)
             if name in found
         ]
     return rows + _against(found, found["ours"], f"{size} sequences", {})
@@ -115,7 +115,7 @@ def _against(
     found: Measured, ours: list[dict[str, float]], where: str, bars: dict[str, float] = BARS
 ) -> list[Row]:
     rows = []
-    for name in (WITH_LORA, WITHOUT_LORA):
+    for name in KINDS:
         title, bar = f"ours with adapters / {name}, {where}", bars.get(name)
         if name not in found:
             rows += [missing(f"{name}, {where}", "tokens/s"), missing(title, "times", bar)]
@@ -139,9 +139,7 @@ def _vllm(workers: dict[str, Worker]) -> dict[str, Contender]:
     def contender(name: str) -> Contender:
         return lambda what: workers[name].call(
             "peer.generate",
-            workload=asdict(
-                replace(what, num_adapters=what.num_adapters if name == WITH_LORA else 0)
-            ),
+            workload=asdict(replace(what, num_adapters=what.num_adapters if has_lora(name) else 0)),
         )
 
     return {name: contender(name) for name in workers}

@@ -52,6 +52,7 @@ class KvArena:
         self._vectors = untouched(math.prod(shape), dtype, device).view(shape)
         self._head_numbers = torch.arange(self._heads, device=device)
         self._kept: dict[str, KeptTurn] = {}
+        self._tokens: dict[str, int] = {}  # that each owner has asked room for
 
     @staticmethod
     def bytes_for(
@@ -86,11 +87,13 @@ class KvArena:
         while self._rows.place(owner, length) is None:
             if not self._evict():
                 return False
+        self._tokens[owner] = length
         return True
 
     def require(self, owner: str, length: int) -> bool:
         """Let the owner's row hold `length` tokens, if need be in another place; False: no room."""
         if self._rows.place_of(owner).stripe.length >= length:
+            self._tokens[owner] = length
             return True
         longer = f"longer row of {owner}"
         if not self.place(longer, length):
@@ -99,12 +102,13 @@ class KvArena:
         self._copy(old, self._rows.place_of(longer), old.stripe.length)
         self._remove(owner)
         self._rows.rename(longer, owner)
+        self._tokens[owner] = self._tokens.pop(longer)
         return True
 
     def remove(self, owner: str, may_hold_nan: bool = False) -> None:
         if may_hold_nan:
             place = self._rows.place_of(owner)
-            self._row(place)[:] = 0
+            self._row(place)[:, :, : self._tokens[owner]] = 0
         self._remove(owner)
 
     def share(self, owner: str, other: str, count: int) -> None:
@@ -118,6 +122,7 @@ class KvArena:
             self._vectors[:, start : start + run.num_blocks * BLOCK_TOKENS * self._heads] = 0
         self._rows.clear()
         self._kept.clear()
+        self._tokens.clear()
 
     # Sessions
 
@@ -131,6 +136,7 @@ class KvArena:
                 return
         self._copy(self._rows.place_of(owner), place, len(turn.ids))
         self._kept[session] = turn
+        self._tokens[name] = len(turn.ids)
 
     def kept(self, session: str) -> KeptTurn | None:
         return self._kept.get(session)
@@ -203,12 +209,15 @@ class KvArena:
         return True
 
     def _remove(self, owner: str) -> None:
+        del self._tokens[owner]
         move = self._rows.remove(owner)
         if move:
             self._fill(move)
 
     def _fill(self, move: Move) -> None:
-        self._copy(move.source, move.target, move.source.stripe.length)
+        """Only what its owner has asked for: padding would take memory once it is written."""
+        owner = move.target.stripe.owners[move.target.row]
+        self._copy(move.source, move.target, self._tokens[owner])
 
     def _copy(self, source: Place, target: Place, count: int) -> None:
         self._row(target)[:, :, :count] = self._row(source)[:, :, :count]
