@@ -314,21 +314,22 @@ INLINE void norm_head(float *head, int64_t dim, const float *weight, float epsil
     for (int64_t c = 0; c < dim; c += LANES) store(head + c, load(head + c) * scale * load(weight + c));
 }
 
-/* One key head's queries of one row, against `span` keys; block by block, as in flash attention. */
+/* One key head's queries of one row, against `span` keys, each of which its value follows; block by
+ * block, as in flash attention. */
 INLINE void attend_group(int group, int dim, const bf16 *q, float scale, const bf16 *keys,
-                         const bf16 *values, int64_t span, bf16 *out) {
+                         int64_t span, bf16 *out) {
     /* vectors of a head that are summed side by side, as registers allow */
     const int side = group > 8 ? 1 : group > 4 || dim % (4 * LANES) ? 2 : 4;
     float sums[MAX_GROUP * MAX_DIM], scores[MAX_GROUP][SPAN], peaks[MAX_GROUP], totals[MAX_GROUP];
     for (int64_t start = 0; start < span; start += SPAN) {
         int count = span - start < SPAN ? (int)(span - start) : SPAN;
-        const bf16 *k = keys + start * dim, *v = values + start * dim;
+        const bf16 *k = keys + start * 2 * dim, *v = k + dim;
         for (int t = 0; t < count; t += LANES) {
             vec parts[MAX_GROUP][LANES];
             for (int i = 0; i < LANES; i++) {
-                const bf16 *key = k + (t + i < count ? t + i : t) * dim;
-                __builtin_prefetch(v + (t + i) * dim);
-                if (dim > 32) __builtin_prefetch(v + (t + i) * dim + 32);
+                const bf16 *key = k + (t + i < count ? t + i : t) * 2 * dim;
+                __builtin_prefetch(v + (t + i) * 2 * dim);
+                if (dim > 32) __builtin_prefetch(v + (t + i) * 2 * dim + 32);
                 for (int g = 0; g < group; g++) {
                     vec acc = {0};
                     for (int c = 0; c < dim; c += 2 * LANES)
@@ -359,10 +360,10 @@ INLINE void attend_group(int group, int dim, const bf16 *q, float scale, const b
             for (int g = 0; g < group; g++)
                 for (int j = 0; j < side; j++) acc[g][j] = load(sums + g * dim + c + j * LANES);
             for (int t = 0; t < count; t++) {
-                __builtin_prefetch(k + (SPAN + t) * dim + c);
-                if (side == 4) __builtin_prefetch(k + (SPAN + t) * dim + c + 32);
+                __builtin_prefetch(k + (SPAN + t) * 2 * dim + c);
+                if (side == 4) __builtin_prefetch(k + (SPAN + t) * 2 * dim + c + 32);
                 for (int j = 0; j < side; j++) {
-                    vec w = widen(v + t * dim + c + j * LANES);
+                    vec w = widen(v + t * 2 * dim + c + j * LANES);
                     for (int g = 0; g < group; g++) acc[g][j] += w * scores[g][t];
                 }
             }
@@ -376,12 +377,12 @@ INLINE void attend_group(int group, int dim, const bf16 *q, float scale, const b
 }
 
 static void attend_any(int group, int dim, const bf16 *q, float scale, const bf16 *keys,
-                       const bf16 *values, int64_t span, bf16 *out) {
-#define CASE(G, D) if (group == G && dim == D) { attend_group(G, D, q, scale, keys, values, span, out); return; }
+                       int64_t span, bf16 *out) {
+#define CASE(G, D) if (group == G && dim == D) { attend_group(G, D, q, scale, keys, span, out); return; }
     CASE(1, 64) CASE(2, 64) CASE(3, 64) CASE(4, 64) CASE(7, 64) CASE(8, 64)
     CASE(1, 128) CASE(2, 128) CASE(3, 128) CASE(4, 128) CASE(5, 128) CASE(7, 128) CASE(8, 128)
 #undef CASE
-    attend_group(group, dim, q, scale, keys, values, span, out);
+    attend_group(group, dim, q, scale, keys, span, out);
 }
 
 /* Queries and keys normed (Qwen3) and rotated, keys and values written to the arena (vectors of
@@ -405,7 +406,10 @@ void after_qkv(const Units *units, const Target *target, const bf16 *x, bf16 *pr
                     const float *norm = h < heads ? a->q_norm : h < heads + kv_heads ? a->k_norm : 0;
                     if (norm) norm_head(head, dim, norm, a->epsilon);
                     if (h < heads + kv_heads) rotate(head, dim, cos, sin);
-                    int64_t vector = a->firsts[row] + (h - heads) * a->lengths[row] + position;
+                    int64_t is_value = h >= heads + kv_heads;
+                    int64_t kv_head = h - heads - is_value * kv_heads;
+                    int64_t vector = a->firsts[row] + is_value +
+                                     2 * (kv_head * a->lengths[row] + position);
                     bf16 *to = h < heads ? product + row * size + h * dim : vectors + vector * dim;
                     for (int64_t c = 0; c < dim; c += LANES) narrow(to + c, load(head + c));
                 }
@@ -415,10 +419,9 @@ void after_qkv(const Units *units, const Target *target, const bf16 *x, bf16 *pr
         for (int64_t i = 0; i < a->num_attending; i++) {
             int64_t row = a->attending[i], length = a->lengths[row];
             for (int64_t h = 0; h < kv_heads; h++) {
-                const bf16 *keys = vectors + (a->firsts[row] + h * length) * dim;
+                const bf16 *keys = vectors + (a->firsts[row] + 2 * h * length) * dim;
                 attend_any((int)group, (int)dim, product + row * size + h * group * dim, a->scale,
-                           keys, keys + kv_heads * length * dim, a->positions[row] + 1,
-                           out + row * heads * dim + h * group * dim);
+                           keys, a->positions[row] + 1, out + row * heads * dim + h * group * dim);
             }
         }
     }

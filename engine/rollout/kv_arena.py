@@ -1,7 +1,7 @@
 """Keys and values of all sequences: one arena of fixed size, made once, its pages touched on use.
 
-A row holds the keys and then the values of one sequence: (2 · kv heads, length, head dim). Who has
-which row is the business of KvRows. Invariant: what lies in a row beyond its owner's tokens is
+A row holds the keys and values of one sequence: (kv heads, length, 2, head dim). A token's key and
+value lie side by side, so that what is used of a row is in half as many pages. Who has which row is the business of KvRows. Invariant: what lies in a row beyond its owner's tokens is
 finite. (A masked position still meets a weight of 0 in the product, and 0 times a stranger's NaN
 would be NaN; so a row whose owner may have left such numbers is cleared.)
 """
@@ -50,7 +50,8 @@ class KvArena:
         shape = (num_layers, num_blocks * BLOCK_TOKENS * self._heads, head_dim)
         # Small pages: they cost attention nothing, and padding of rows then takes no memory.
         self._vectors = untouched(math.prod(shape), dtype, device).view(shape)
-        self._head_numbers = torch.arange(self._heads, device=device)
+        numbers = torch.arange(self._heads, device=device)
+        self._head_numbers, self._is_value = numbers % num_kv_heads, numbers // num_kv_heads
         self._kept: dict[str, KeptTurn] = {}
         self._tokens: dict[str, int] = {}  # that each owner has asked room for
 
@@ -180,8 +181,8 @@ class KvArena:
 
         firsts, lengths: of each token's row, as from `row_of`; positions: of the token in it.
         """
-        starts = (firsts + positions)[:, None]
-        return (starts + lengths[:, None] * self._head_numbers).flatten()
+        starts = (firsts + 2 * positions)[:, None] + self._is_value
+        return (starts + 2 * lengths[:, None] * self._head_numbers).flatten()
 
     def write(self, layer: int, addresses: Tensor, kv: Tensor) -> None:
         """kv: (N, 2 · kv heads, head dim)."""
@@ -194,8 +195,8 @@ class KvArena:
     def read(self, layer: int, first: int, count: int, length: int) -> tuple[Tensor, Tensor]:
         """Keys and values of `count` adjacent rows: views, each (count, kv heads, length, D)."""
         end = first + count * self._heads * length
-        rows = self._vectors[layer, first:end].view(count, self._heads, length, -1)
-        keys, values = rows.chunk(2, 1)
+        rows = self._vectors[layer, first:end].view(count, self._heads // 2, length, 2, -1)
+        keys, values = rows.unbind(-2)
         return keys, values
 
     # Moving
@@ -223,10 +224,10 @@ class KvArena:
         self._row(target)[:, :, :count] = self._row(source)[:, :, :count]
 
     def _row(self, place: Place) -> Tensor:
-        """(L, 2 · kv heads, length, D), a view."""
+        """(L, kv heads, length, 2, D), a view."""
         start, length = self._start(place), place.stripe.length
         part = self._vectors[:, start : start + self._heads * length]
-        return part.view(len(self._vectors), self._heads, length, -1)
+        return part.view(len(self._vectors), self._heads // 2, length, 2, -1)
 
     def _start(self, place: Place) -> int:
         tokens = place.stripe.first_block * BLOCK_TOKENS + place.row * place.stripe.length

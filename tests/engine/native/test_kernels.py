@@ -159,14 +159,14 @@ def test_heads_are_normed_rotated_written_and_attended(stack: NativeStack, has_n
         *map(address, (vectors, out)),
     )
     wanted = [by_hand(heads[r], cos[p], sin[p], norms) for r, p in enumerate(positions.tolist())]
-    rows = vectors.view(count, 2 * KV_HEADS, length, DIM)
+    rows = vectors.view(count, KV_HEADS, length, 2, DIM)
     for row, (_, kv) in enumerate(wanted):
-        close(rows[row, :, positions[row]], kv)
+        close(rows[row, :, positions[row]].transpose(0, 1).flatten(0, 1), kv)
     rows_before = before.view_as(rows).clone()
     rows_before[range(count), :, positions] = rows[range(count), :, positions]
     assert torch.equal(rows, rows_before)  # nothing else is written
     for row in attending:
-        keys, values = rows[row, :, : positions[row] + 1].float().chunk(2)
+        keys, values = rows[row, :, : positions[row] + 1].float().unbind(-2)
         q = product[row, : HEADS * DIM].view(HEADS, 1, DIM).float()
         close(q[:, 0], wanted[row][0])
         given = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)

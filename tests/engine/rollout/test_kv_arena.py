@@ -60,6 +60,20 @@ def test_a_row_that_grows_keeps_its_contents(arena: KvArena) -> None:
     assert torch.equal(contents(arena, "b", 100), other)
 
 
+def test_a_row_that_fills_a_hole_brings_what_its_owner_asked_for_and_no_more(
+    arena: KvArena,
+) -> None:
+    """Padding that was never written has no memory yet, and is to get none."""
+    assert arena.place("a", 50) and arena.place("b", 20)
+    first, room = arena.row_of("b")
+    arena.read(0, first, 1, room)[0][..., 100, :] = 9.0  # behind what b has asked for
+    assert arena.require("b", 60)
+    numbers = fill(arena, "b", 60, 1)
+    arena.remove("a")
+    assert torch.equal(contents(arena, "b", 60), numbers)
+    assert contents(arena, "b", 128)[:, :, 60:].abs().sum() == 0
+
+
 def test_adjacent_rows_are_one_run(arena: KvArena) -> None:
     names = [f"s{i}" for i in range(12)]
     for name in names:
