@@ -1,9 +1,10 @@
 """Keys and values of all sequences: one arena of fixed size, made once, its pages touched on use.
 
 A row holds the keys and values of one sequence: (kv heads, length, 2, head dim). A token's key and
-value lie side by side, so that what is used of a row is in half as many pages. Who has which row is the business of KvRows. Invariant: what lies in a row beyond its owner's tokens is
-finite. (A masked position still meets a weight of 0 in the product, and 0 times a stranger's NaN
-would be NaN; so a row whose owner may have left such numbers is cleared.)
+value lie side by side, so that what is used of a row is in half as many pages. Who has which row is
+the business of KvRows. Invariant: what lies in a row beyond its owner's tokens is finite. (A masked
+position still meets a weight of 0 in the product, and 0 times a stranger's NaN would be NaN; so a
+row whose owner may have left such numbers is cleared.)
 """
 
 from __future__ import annotations
