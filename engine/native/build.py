@@ -1,4 +1,4 @@
-"""Building and loading kernels.c, for this machine, by its own C compiler.
+"""Building and loading the C sources here, for this machine, by its own C compiler.
 
 The library is kept in the user's cache directory under a name made of everything that it depends
 on, and is built again when any of that changes. Where there is no compiler, or the system is not
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.c", "products.c"))
 FLAGS = (
     "-O3",
     "-march=native",
@@ -48,6 +48,7 @@ class Native:
 
     library: ctypes.CDLL | None
     reason: str = ""
+    has_products: bool = False  # `product` may be called
 
 
 @cache
@@ -61,7 +62,8 @@ def native() -> Native:
     if compiler is None:
         return Native(None, "no C compiler: install gcc, or name one in CC")
     try:
-        return Native(_declared(_loaded(compiler)))
+        library = _declared(_loaded(compiler))
+        return Native(library, has_products=bool(library.may_use_tiles()))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or str(error)
         logger.warning("The engine does without its native kernels: %s", output)
@@ -93,7 +95,7 @@ def _built(compiler: str) -> Path:
         os.close(handle)
         try:
             subprocess.run(
-                [compiler, *FLAGS, "-o", unfinished, str(SOURCE)],
+                [compiler, *FLAGS, "-o", unfinished, *map(str, SOURCES)],
                 check=True,
                 capture_output=True,
                 text=True,
@@ -111,7 +113,8 @@ def _key(compiler: str) -> str:
         [compiler, "--version"], check=True, capture_output=True, timeout=BUILD_TIMEOUT_S
     ).stdout
     processor = torch.backends.cpu.get_cpu_capability() + "".join(_processor_lines())
-    parts = (SOURCE.read_bytes(), " ".join(FLAGS).encode(), version, processor.encode())
+    sources = [source.read_bytes() for source in SOURCES]
+    parts = (*sources, " ".join(FLAGS).encode(), version, processor.encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
@@ -132,6 +135,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         "after_gate_up": (address,) * 5,
         "chunk_masses": (size,) * 3 + (address,) * 4,
     }
+    if hasattr(library, "product"):
+        types["product"] = (size,) * 3 + (address,) * 4
     for name, arguments in types.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, None
