@@ -17,6 +17,8 @@ from .layout import FUSED, LayoutKey, PackedAdapter, Shapes, SlotLayout, pack_ad
 from .stack import AdapterStack
 from .units import Placed, UnitPlan, unit_plan
 
+MAX_RANK = 1024  # low rows lie on a thread's stack
+
 
 class NativeStack:
     """The adapters that some sequence in the engine may use, by name."""
@@ -41,7 +43,10 @@ class NativeStack:
         return sum(placed.layout.num_bytes for placed in list(self._placed.values()))
 
     def pack(self, adapter: Adapter) -> PackedAdapter:
-        """As AdapterStack's. Any thread may call it. Raises: ValueError."""
+        """As AdapterStack's. Any thread may call it. Raises: ValueError, also if the rank is more
+        than the kernels have room for."""
+        if adapter.rank > MAX_RANK:
+            raise ValueError(f"rank {adapter.rank} is more than {MAX_RANK}")
         return pack_adapter(
             adapter, self._layouts, self._shapes, self._num_layers, self._dtype, in_pairs=True
         )

@@ -14,7 +14,9 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,7 @@ FLAGS = (
     "-fPIC",
 )
 BUILD_TIMEOUT_S = 120
+DIGEST_BYTES = 32
 SWITCH = "MARLAAS_NATIVE"  # "0" does without
 
 logger = logging.getLogger(__name__)
@@ -58,16 +61,16 @@ def native() -> Native:
         return Native(None, f"switched off by {SWITCH}=0")
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return Native(None, f"not written for {sys.platform} on {platform.machine()}")
-    compiler = shutil.which(os.environ.get("CC", "gcc"))
-    if compiler is None:
+    command = shlex.split(os.environ.get("CC") or "gcc")
+    if not command or shutil.which(command[0]) is None:
         return Native(None, "no C compiler: install gcc, or name one in CC")
     try:
-        library = _declared(_loaded(compiler))
+        library = _declared(_loaded(command))
         return Native(library, has_products=bool(library.may_use_tiles()))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", None) or str(error)
+        output = (getattr(error, "stderr", None) or "").strip() or str(error)
         logger.warning("The engine does without its native kernels: %s", output)
-        return Native(None, f"building failed: {output.strip().splitlines()[-1][:200]}")
+        return Native(None, f"building failed: {output.splitlines()[-1][:200]}")
 
 
 def cache_directory() -> Path:
@@ -75,46 +78,72 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "marlaas" / "native"
 
 
-def _loaded(compiler: str) -> ctypes.CDLL:
+def _loaded(command: list[str]) -> ctypes.CDLL:
     """Raises: OSError, RuntimeError, SubprocessError."""
-    path = _built(compiler)
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError:  # damaged, say by a full disk
-        path.unlink()
-        return ctypes.CDLL(str(_built(compiler)))
+    path = _built(command)
+    if not _is_whole(path):  # damaged, say by a full disk; to run it could end the process
+        path.unlink(missing_ok=True)
+        path = _built(command)
+    return ctypes.CDLL(str(path))
 
 
-def _built(compiler: str) -> Path:
-    """The library's file. Raises: OSError, RuntimeError (nobody's home), SubprocessError."""
+def _built(command: list[str]) -> Path:
+    """The library's file: what the compiler wrote, and the digest of that at its end.
+
+    Raises: OSError, RuntimeError (nobody's home), SubprocessError.
+    """
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = directory / f"kernels-{_key(compiler)}.so"
-    if not path.exists():
+    _require_own(directory)
+    path = directory / f"kernels-{_key(command)}.so"
+    if path.exists():
+        _require_own(path)
+    else:
         handle, unfinished = tempfile.mkstemp(".so", dir=directory)
         os.close(handle)
         try:
             subprocess.run(
-                [compiler, *FLAGS, "-o", unfinished, *map(str, SOURCES)],
+                [*command, *FLAGS, "-o", unfinished, *map(str, SOURCES)],
                 check=True,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 timeout=BUILD_TIMEOUT_S,
             )
+            with open(unfinished, "r+b") as file:
+                file.write(hashlib.sha256(file.read()).digest())
+                os.fsync(file.fileno())
             os.replace(unfinished, path)  # several processes may build it at once
         finally:
             Path(unfinished).unlink(missing_ok=True)
     return path
 
 
-def _key(compiler: str) -> str:
+def _is_whole(path: Path) -> bool:
+    content = path.read_bytes()
+    return hashlib.sha256(content[:-DIGEST_BYTES]).digest() == content[-DIGEST_BYTES:]
+
+
+def _require_own(path: Path) -> None:
+    """What others can write is not run. Raises: OSError."""
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise OSError(f"{path} is a link, another user's, or others may write to it")
+
+
+def _key(command: list[str]) -> str:
     """Of source, flags, compiler and processor: a home directory may serve several machines."""
     version = subprocess.run(
-        [compiler, "--version"], check=True, capture_output=True, timeout=BUILD_TIMEOUT_S
+        [*command, "--version"],
+        check=True,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=BUILD_TIMEOUT_S,
     ).stdout
     processor = torch.backends.cpu.get_cpu_capability() + "".join(_processor_lines())
     sources = [source.read_bytes() for source in SOURCES]
-    parts = (*sources, " ".join(FLAGS).encode(), version, processor.encode())
+    parts = (*sources, " ".join(FLAGS).encode(), version.encode(), processor.encode())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
@@ -138,6 +167,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     if hasattr(library, "product"):
         types["product"] = (size,) * 3 + (address,) * 4
     for name, arguments in types.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise OSError(f"the library has no function {name}")
         function.argtypes, function.restype = arguments, None
     return library

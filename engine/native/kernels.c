@@ -449,6 +449,7 @@ void chunk_masses(int64_t num_rows, int64_t num_columns, int64_t chunk, const bf
             peak = v <= peak ? peak : v;
         }
         float rate = 1.0f / heats[row];
+        if (rate > 3e38f) rate = 3e38f; /* 0 times infinity would be no number */
         for (int64_t i = 0; i < num_chunks; i++) {
             int64_t start = i * chunk, stop = start + chunk < num_columns ? start + chunk : num_columns;
             vec total = {0};

@@ -101,7 +101,7 @@ class KvArena:
         if not self.place(longer, length):
             return False
         old = self._rows.place_of(owner)
-        self._copy(old, self._rows.place_of(longer), old.stripe.length)
+        self._move(old, self._rows.place_of(longer), self._tokens[owner])
         self._remove(owner)
         self._rows.rename(longer, owner)
         self._tokens[owner] = self._tokens.pop(longer)
@@ -219,7 +219,12 @@ class KvArena:
     def _fill(self, move: Move) -> None:
         """Only what its owner has asked for: padding would take memory once it is written."""
         owner = move.target.stripe.owners[move.target.row]
-        self._copy(move.source, move.target, self._tokens[owner])
+        self._move(move.source, move.target, self._tokens[owner])
+
+    def _move(self, source: Place, target: Place, count: int) -> None:
+        """Copy, and clear what is left behind: its owner may turn out to hold NaN."""
+        self._copy(source, target, count)
+        self._row(source)[:, :, :count] = 0
 
     def _copy(self, source: Place, target: Place, count: int) -> None:
         self._row(target)[:, :, :count] = self._row(source)[:, :, :count]

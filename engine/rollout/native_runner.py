@@ -25,7 +25,7 @@ from .attention import Chunk, ChunkSegment, chunk_segment
 from .kv_arena import KvArena
 from .runner import ModelRunner
 
-LANES = 16  # of kernels.c: sizes must be multiples of it
+PAIRS = 32  # numbers that kernels.c multiplies at once, two in each lane: sizes are multiples of it
 MAX_GROUP, MAX_HEAD_DIM = 16, 256
 SHORT_CHUNK = 64  # tokens; attention of longer ones is a product of matrices
 
@@ -36,11 +36,16 @@ def can_run_natively(base: LoadedModel) -> bool:
         return False
     config = base.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    sizes = (config.hidden_size, config.intermediate_size, head_dim // 2)
-    is_plain = config.hidden_act == "silu" and not any(size % LANES for size in sizes)
+    sizes = (config.hidden_size, config.intermediate_size, head_dim)
+    is_plain = config.hidden_act == "silu" and not any(size % PAIRS for size in sizes)
     group = config.num_attention_heads // config.num_key_value_heads
     fits = group <= MAX_GROUP and head_dim <= MAX_HEAD_DIM
-    return is_plain and fits and native().library is not None
+    return is_plain and fits and _rotates_whole_heads(config) and native().library is not None
+
+
+def _rotates_whole_heads(config: Any) -> bool:
+    rope = getattr(config, "rope_parameters", None) or {}
+    return bool(rope.get("partial_rotary_factor", 1.0) == 1.0)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ class SamplingBatch:
         self, requests: Sequence[SamplingParams], seeds: Sequence[int], device: torch.device
     ) -> None:
         """B of each."""
-        self._heats = torch.tensor([p.temperature for p in requests], device=device)[:, None]
+        heats = [p.temperature for p in requests]
+        self._heats = torch.tensor(heats, dtype=torch.float32, device=device)[:, None]
         self._seeds = seed_tensor(seeds)
         is_truncated = any(p.is_truncated for p in requests)
         self._truncation = Truncation(requests, device) if is_truncated else None
@@ -109,7 +110,7 @@ def prompt_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> Tens
 
     logits: (N, V), any float dtype; targets: (N) int64. No (N, V) float32 is made.
     """
-    heats = torch.full((len(logits), 1), temperature, device=logits.device)
+    heats = torch.full((len(logits), 1), float(temperature), device=logits.device)
     masses, peaks = _chunk_masses(logits, heats)
     logp = (logits.gather(1, targets[:, None]).float() - peaks) / heats
     return (logp - _log_totals(masses))[:, 0]

@@ -128,6 +128,8 @@ class TorchEngine:
     def step(self) -> list[Generation]:
         before = self._tokens_generated
         self._adapters.advance()
+        if self._plan[0] and self._plan[0][0] != self._adapters.stack.revision:
+            self._plan = ((), LoraPlan())  # it would keep what was removed
         batch = self._scheduler.schedule()
         if batch.decoding or batch.chunks:
             self._compute(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from engine.adapters.native_stack import NativeStack
@@ -33,6 +34,11 @@ def test_a_plan_outlives_its_adapters() -> None:
     assert stack.names == ["b", "c"] and stack.revision != revision
     assert plan.held[1][0][0].weights is weights
     assert plan.targets is not stack._targets
+
+
+def test_a_rank_beyond_all_reason_is_refused() -> None:
+    with pytest.raises(ValueError, match="rank 2000 is more than 1024"):
+        stack_of().pack(make(2000, 0, ("o_proj",)))
 
 
 def test_memory_is_that_of_the_adapters() -> None:

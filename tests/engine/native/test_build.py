@@ -59,12 +59,38 @@ def test_a_failing_compiler_is_named_and_leaves_nothing(
 
 @linux
 def test_a_damaged_library_is_built_again() -> None:
-    compiler = shutil.which("gcc")
-    if compiler is None:
+    if shutil.which("gcc") is None:
         pytest.skip("no gcc")
-    path = build._built(compiler)
-    path.write_bytes(b"not a library")
-    assert build.native().library is not None and path.stat().st_size > 1000
+    path = build._built(["gcc"])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])  # to load this would end the process
+    assert build.native().library is not None and len(path.read_bytes()) == len(whole)
+
+
+@linux
+def test_what_others_may_write_is_not_run() -> None:
+    build.cache_directory().mkdir(parents=True)
+    build.cache_directory().chmod(0o777)
+    found = build.native()
+    assert found.library is None and "others may write" in found.reason
+
+
+@linux
+@pytest.mark.parametrize(
+    "script", ["echo >&2; exit 1", r"printf '\351' >&2; exit 1", 'touch "$out"; exit 0']
+)
+def test_whatever_a_compiler_does_there_is_a_reason(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cc"
+    start = (
+        '#!/bin/sh\n[ "$1" = --version ] && exit 0\nwhile [ "$1" != -o ]; do shift; done; out=$2\n'
+    )
+    compiler.write_text(start + script + "\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    found = build.native()
+    assert found.library is None and found.reason.startswith("building failed: ")
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

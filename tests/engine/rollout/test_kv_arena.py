@@ -74,6 +74,20 @@ def test_a_row_that_fills_a_hole_brings_what_its_owner_asked_for_and_no_more(
     assert contents(arena, "b", 128)[:, :, 60:].abs().sum() == 0
 
 
+def test_a_row_that_moved_leaves_nothing_behind(arena: KvArena) -> None:
+    """Or what is no number, found only later, would be where a stranger's row is then."""
+    assert arena.place("a", 100) and arena.place("b", 100)
+    fill(arena, "b", 100, 1).fill_(0)
+    first, room = arena.row_of("b")
+    arena.read(0, first, 1, room)[0][..., :100, :] = float("nan")
+    arena.remove("a")  # b moves
+    assert arena.require("b", 300)  # and again
+    arena.remove("b", may_hold_nan=True)
+    for name in "cdefgh":
+        assert arena.place(name, 100)
+        assert contents(arena, name, 100).isfinite().all()
+
+
 def test_adjacent_rows_are_one_run(arena: KvArena) -> None:
     names = [f"s{i}" for i in range(12)]
     for name in names:

@@ -94,7 +94,23 @@ def test_it_does_without(
     assert len(a) > 500 and (a - b).abs().mean() < 0.02
 
 
-def test_sizes_that_the_kernels_do_not_know_are_left_to_torch(tmp_path: Path) -> None:
-    odd = build_tiny_model(tmp_path, head_dim=16)
-    assert not can_run_natively(load_base_model(odd, "bfloat16", "cpu"))
-    assert not can_run_natively(load_base_model(odd, "float32", "cpu"))
+@pytest.mark.parametrize(
+    "size", [{"head_dim": 16}, {"hidden_size": 80}, {"intermediate_size": 112}, {}]
+)
+def test_sizes_that_the_kernels_do_not_know_are_left_to_torch(
+    tmp_path: Path, size: dict[str, int]
+) -> None:
+    model = build_tiny_model(tmp_path, **{"head_dim": 32, **size})
+    assert can_run_natively(load_base_model(model, "bfloat16", "cpu")) == (not size)
+    assert not can_run_natively(load_base_model(model, "float32", "cpu"))
+
+
+def test_a_whole_number_is_a_temperature(tmp_path: Path) -> None:
+    model = build_tiny_model(tmp_path, head_dim=32)
+    adapter = store_adapter(tmp_path / "adapter", linear_shapes(model))
+    engine = TorchEngine(load_base_model(model, "bfloat16", "cpu"))
+    engine.submit([GenerationRequest("a", adapter, (5, 6), SamplingParams(2, 1), 0)])
+    done: list[Generation] = []
+    while engine.has_work:
+        done += engine.step()
+    assert len(done[0].ids) == 2 and not done[0].error
