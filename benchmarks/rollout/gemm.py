@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine.rollout.runner import head_dim_of
+
 from . import ours
 
 READ_BYTES = 512 << 20
@@ -25,7 +27,7 @@ def bound(batch: int) -> dict[str, Any]:
     """Seconds of a step's products for `batch` rows, and by which way each shape was fastest."""
     base = ours.loaded()
     config = base.config
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_dim = head_dim_of(config)
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     hidden, inner = config.hidden_size, config.intermediate_size
     layers = config.num_hidden_layers

@@ -16,6 +16,7 @@ from engine.adapters.native_stack import NativeStack
 from engine.adapters.stack import AdapterStack, LoraPlan
 from engine.models.load import LoadedModel, load_base_model
 from engine.models.shapes import linear_shapes
+from engine.rollout.runner import head_dim_of
 from engine.rollout.torch_engine import TorchEngine
 from engine.types import AdapterRef, Generation, GenerationRequest, SamplingParams
 from jobs.stack.programs import num_cores
@@ -72,7 +73,7 @@ def token_bytes() -> int:
     """Keys and values of one token."""
     base = loaded()
     config = base.config
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_dim = head_dim_of(config)
     size = config.num_hidden_layers * config.num_key_value_heads * head_dim
     return 2 * size * base.dtype.itemsize
 

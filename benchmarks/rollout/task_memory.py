@@ -17,7 +17,7 @@ from .workload import random_ids
 
 TIMES_COMPUTED = 1.1
 GROUP, RANK, MAX_LENGTH = 8, 16, 512
-PROMPT_TOKENS = 96, 416  # of each sequence, uniform: memory is taken in pages of 32 tokens a head
+PROMPT_TOKENS = 96, 416  # of each sequence, uniform: memory is taken in pages of 16 tokens a head
 # Compiled kernels are kept per number of rows, up to a bound per process; they are not a task's.
 NO_KERNELS_KEPT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1", "LRU_CACHE_CAPACITY": "1"}
 FIRST, LAST = 8, 20  # tasks between which growth is counted

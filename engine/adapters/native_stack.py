@@ -90,7 +90,6 @@ class NativeStack:
 
     def _make_targets(self) -> dict[tuple[int, str], Target]:
         stride = self._offsets[0].size if len(self._offsets) else 0
-        self._offsets = np.ascontiguousarray(self._offsets)
         targets = {}
         for layer in range(self._num_layers):
             for index, (fused, modules) in enumerate(FUSED.items()):

@@ -2,7 +2,7 @@
 
 The library is kept in the user's cache directory under a name made of everything that it depends
 on, and is built again when any of that changes. Where there is no compiler, or the system is not
-one that this was written for, there is no library and `library` says why; callers then do without.
+one that this was written for, there is none and `native` says why; callers then do without.
 Invariant: the library shares torch's pool of OpenMP threads, because torch's runtime is loaded
 before it under the same name; a second pool would take the cores from the first.
 """
@@ -47,9 +47,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Native:
-    """The library, or why there is none."""
+    """The kernels, or why there are none."""
 
-    library: ctypes.CDLL | None
+    kernels: ctypes.CDLL | None
     reason: str = ""
     has_products: bool = False  # `product` may be called
 
@@ -65,8 +65,8 @@ def native() -> Native:
     if not command or shutil.which(command[0]) is None:
         return Native(None, "no C compiler: install gcc, or name one in CC")
     try:
-        library = _declared(_loaded(command))
-        return Native(library, has_products=bool(library.may_use_tiles()))
+        kernels = _declared(_loaded(command))
+        return Native(kernels, has_products=bool(kernels.may_use_tiles()))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         output = (getattr(error, "stderr", None) or "").strip() or str(error)
         logger.warning("The engine does without its native kernels: %s", output)

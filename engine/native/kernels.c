@@ -8,7 +8,8 @@
  * once a unit, as it lies: A (pieces * rank, in), then B (rank / 2, out, 2) of each piece, scale
  * included: two ranks side by side, because the processor multiplies bfloat16 in pairs.
  *
- * Sizes (in, out, head dim) are multiples of 2 LANES, ranks of RANKS; the caller sees to it. Knows nothing of Python; errors cannot occur.
+ * Sizes (in, out, head dim) are multiples of 2 LANES, ranks of RANKS; the caller sees to it. Knows
+ * nothing of Python; errors cannot occur.
  */
 #include <omp.h>
 #include <stdint.h>
@@ -227,7 +228,7 @@ static void finish_product(const Units *units, int64_t unit, const Target *targe
     }
 }
 
-/* Root mean square norm; in and out may be the same. */
+/* What a root mean square norm multiplies by, but for its weights. */
 INLINE float scale_of(const float *x, int64_t size, float epsilon) {
     vec squares = {0};
     for (int64_t c = 0; c < size; c += LANES) squares += load(x + c) * load(x + c);

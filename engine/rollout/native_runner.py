@@ -23,7 +23,7 @@ from ..native.build import native
 from ..native.structs import Attending, address
 from .attention import Chunk, ChunkSegment, chunk_segment
 from .kv_arena import KvArena
-from .runner import ModelRunner
+from .runner import ModelRunner, head_dim_of
 
 PAIRS = 32  # numbers that kernels.c multiplies at once, two in each lane: sizes are multiples of it
 MAX_GROUP, MAX_HEAD_DIM = 16, 256
@@ -35,12 +35,12 @@ def can_run_natively(base: LoadedModel) -> bool:
     if base.device.type != "cpu" or base.dtype != torch.bfloat16:
         return False
     config = base.config
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    head_dim = head_dim_of(config)
     sizes = (config.hidden_size, config.intermediate_size, head_dim)
     is_plain = config.hidden_act == "silu" and not any(size % PAIRS for size in sizes)
     group = config.num_attention_heads // config.num_key_value_heads
     fits = group <= MAX_GROUP and head_dim <= MAX_HEAD_DIM
-    return is_plain and fits and _rotates_whole_heads(config) and native().library is not None
+    return is_plain and fits and _rotates_whole_heads(config) and native().kernels is not None
 
 
 def _rotates_whole_heads(config: Any) -> bool:
@@ -83,9 +83,9 @@ class NativeRunner(ModelRunner):
 
     def __init__(self, base: LoadedModel, max_length: int) -> None:
         super().__init__(base, max_length)
-        library = native().library
-        assert library is not None
-        self._library = library
+        kernels = native().kernels
+        assert kernels is not None
+        self._kernels = kernels
         self._cos, self._sin = self._cos.float().contiguous(), self._sin.float().contiguous()
         self._norms = [
             (_weight(layer.input_norm), _weight(layer.post_norm)) for layer in self._layers
@@ -100,7 +100,7 @@ class NativeRunner(ModelRunner):
         self, ids: Tensor, positions: Tensor, attend: NativeAttention, lora: UnitPlan
     ) -> Tensor:
         """ids, positions: int64 (N). Returns the last hidden state, normed: (N, H)."""
-        call, count, size = self._library, len(ids), self._table.shape[1]
+        call, count, size = self._kernels, len(ids), self._table.shape[1]
         residual = torch.empty(count, size)
         h = torch.empty(count, size, dtype=self.dtype)
         units, epsilon = lora.address, self._epsilon
@@ -158,7 +158,7 @@ class NativeRunner(ModelRunner):
         """(N, heads · D)."""
         out = torch.empty(len(h), self.num_heads * self.head_dim, dtype=self.dtype)
         about.q_norm, about.k_norm = self._head_norms[index]
-        self._library.after_qkv(
+        self._kernels.after_qkv(
             lora.address,
             lora.target(index, "qkv"),
             address(h),

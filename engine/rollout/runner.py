@@ -44,7 +44,7 @@ class ModelRunner:
         config = base.config
         self.num_heads = config.num_attention_heads
         self.num_kv_heads = config.num_key_value_heads
-        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.num_heads
+        self.head_dim = head_dim_of(config)
         self.vocab_size = config.vocab_size
         self.device, self.dtype = base.device, base.dtype
         self._core, self._head = base.model.model, base.model.lm_head
@@ -89,6 +89,11 @@ class ModelRunner:
         rotating = heads[:, : self.num_heads + self.num_kv_heads]
         rotating.copy_(_rotate(rotating, cos, sin))
         return heads[:, : self.num_heads], heads[:, self.num_heads :]
+
+
+def head_dim_of(config: Any) -> int:
+    """config: transformers' own, which does not always name it."""
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def linear_shapes_of(base: LoadedModel) -> dict[str, tuple[int, int]]:

@@ -122,9 +122,9 @@ def _chunk_masses(logits: Tensor, heats: Tensor) -> tuple[Tensor, Tensor]:
     logits: (B, V); heats: (B, 1). Returns (B, K) float32, sums of exp((logits - peak) / heat), and
     the peaks (B, 1) float32, the rows' greatest logits.
     """
-    library = native().library if _suits_kernel(logits) else None
-    if library is not None:
-        return _native_masses(library, logits, heats)
+    kernels = native().kernels if _suits_kernel(logits) else None
+    if kernels is not None:
+        return _native_masses(kernels, logits, heats)
     count, vocabulary = logits.shape
     numbers = CACHE_NUMBERS if logits.device.type == "cpu" else DEVICE_NUMBERS
     num_chunks, num_rows = -(-vocabulary // CHUNK), max(1, min(count, numbers // vocabulary))
@@ -145,13 +145,13 @@ def _suits_kernel(logits: Tensor) -> bool:
     return logits.device.type == "cpu" and logits.dtype == torch.bfloat16
 
 
-def _native_masses(library: Any, logits: Tensor, heats: Tensor) -> tuple[Tensor, Tensor]:
+def _native_masses(kernels: Any, logits: Tensor, heats: Tensor) -> tuple[Tensor, Tensor]:
     """As `_chunk_masses`, in one pass over each row."""
     count, vocabulary = logits.shape
     logits, heats = logits.contiguous(), heats.contiguous()
     masses, peaks = torch.empty(count, -(-vocabulary // CHUNK)), torch.empty(count, 1)
     arrays = [address(array) for array in (logits, heats, masses, peaks)]
-    library.chunk_masses(count, vocabulary, CHUNK, *arrays)
+    kernels.chunk_masses(count, vocabulary, CHUNK, *arrays)
     return masses, peaks
 
 

@@ -72,7 +72,7 @@ def _kernels(place: torch.device) -> list[Row]:
     if place.type != "cpu":
         return []
     built = native()
-    if built.library is None:
+    if built.kernels is None:
         return [skipped("native kernels", f"{built.reason}; all works, slower")]
     return [reported("native kernels", 1, "of 1")]
 

@@ -151,7 +151,7 @@ def torch_env() -> dict[str, str]:
     chosen = {
         "OMP_NUM_THREADS": threads,
         "TORCH_THREADS": threads,
-        "GOMP_SPINCOUNT": "1000",  # some 20 µs: waking a thread takes longer than most pauses
+        "GOMP_SPINCOUNT": "1000",  # turns: waking a thread takes longer than most pauses
         "KMP_BLOCKTIME": "0",
         # Huge pages for what tensors take: a decode step reads hundreds of MiB, and with small
         # ones takes twice as long in a virtual machine.

@@ -29,19 +29,19 @@ linux = pytest.mark.skipif(
 
 def test_it_is_built_once() -> None:
     first = build.native()
-    if first.library is None:
+    if first.kernels is None:
         pytest.skip(first.reason)
     [path] = build.cache_directory().glob("*.so")
     build.native.cache_clear()
     written = path.stat().st_mtime_ns
-    assert build.native().library is not None
+    assert build.native().kernels is not None
     assert [p.stat().st_mtime_ns for p in build.cache_directory().iterdir()] == [written]
 
 
 @linux
 def test_without_a_compiler_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert build.native().library is None and "install gcc" in build.native().reason
+    assert build.native().kernels is None and "install gcc" in build.native().reason
 
 
 @linux
@@ -53,7 +53,7 @@ def test_a_failing_compiler_is_named_and_leaves_nothing(
     broken.chmod(0o755)
     monkeypatch.setenv("CC", str(broken))
     found = build.native()
-    assert found.library is None and "no such flag" in found.reason
+    assert found.kernels is None and "no such flag" in found.reason
     assert not list(build.cache_directory().iterdir())
 
 
@@ -64,7 +64,7 @@ def test_a_damaged_library_is_built_again() -> None:
     path = build._built(["gcc"])
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])  # to load this would end the process
-    assert build.native().library is not None and len(path.read_bytes()) == len(whole)
+    assert build.native().kernels is not None and len(path.read_bytes()) == len(whole)
 
 
 @linux
@@ -72,7 +72,7 @@ def test_what_others_may_write_is_not_run() -> None:
     build.cache_directory().mkdir(parents=True)
     build.cache_directory().chmod(0o777)
     found = build.native()
-    assert found.library is None and "others may write" in found.reason
+    assert found.kernels is None and "others may write" in found.reason
 
 
 @linux
@@ -90,9 +90,9 @@ def test_whatever_a_compiler_does_there_is_a_reason(
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
     found = build.native()
-    assert found.library is None and found.reason.startswith("building failed: ")
+    assert found.kernels is None and found.reason.startswith("building failed: ")
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(build.SWITCH, "0")
-    assert build.native().library is None
+    assert build.native().kernels is None

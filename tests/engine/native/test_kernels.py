@@ -34,7 +34,7 @@ EPSILON = 1e-5
 # rows (several units), and rows of the base model alone, in no order.
 ROWS = ["a", None, "b", "c", "a", "d", "a", "a", "c", "b", None, "a", "a", "e", "a", "a", "a"]
 
-pytestmark = pytest.mark.skipif(native().library is None, reason=native().reason)
+pytestmark = pytest.mark.skipif(native().kernels is None, reason=native().reason)
 
 
 def make(rank: int, seed: int, targets: tuple[str, ...] = ("proj",)) -> Adapter:
@@ -215,4 +215,4 @@ def test_what_is_not_a_number_stays_none(stack: NativeStack) -> None:
 
 
 def library() -> Any:
-    return native().library
+    return native().kernels

@@ -77,7 +77,6 @@ def test_a_row_that_fills_a_hole_brings_what_its_owner_asked_for_and_no_more(
 def test_a_row_that_moved_leaves_nothing_behind(arena: KvArena) -> None:
     """Or what is no number, found only later, would be where a stranger's row is then."""
     assert arena.place("a", 100) and arena.place("b", 100)
-    fill(arena, "b", 100, 1).fill_(0)
     first, room = arena.row_of("b")
     arena.read(0, first, 1, room)[0][..., :100, :] = float("nan")
     arena.remove("a")  # b moves

@@ -18,7 +18,7 @@ from engine.rollout.torch_engine import TorchEngine
 from engine.types import AdapterRef, Generation, GenerationRequest, SamplingParams
 from tests.tiny import build_tiny_model, store_adapter
 
-pytestmark = pytest.mark.skipif(native().library is None, reason=native().reason)
+pytestmark = pytest.mark.skipif(native().kernels is None, reason=native().reason)
 FAMILIES = ("llama", "qwen2", "qwen3")
 LONG = tuple(100 + i % 50 for i in range(150))  # its first chunk's attention is torch's
 PROMPTS = [tuple(range(10, 10 + n)) for n in (1, 5, 23)]
