@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..rewards import Grader
+from ..rewards import Grader, Services
 from ..types import Trajectory
 
 
@@ -28,11 +28,12 @@ class Chat(Protocol):
 
 
 @dataclass(frozen=True)
-class Tools:
+class Context:
     """What an environment may use of the task that a trajectory is of."""
 
     chat: Chat
-    graders: tuple[Grader, ...]  # the task's reward functions
+    graders: tuple[Grader, ...] = ()  # the task's reward functions
+    services: Services = field(default_factory=Services)
 
 
 class Environment(Protocol):
@@ -44,6 +45,9 @@ class Environment(Protocol):
         """Whether an episode may go on after the first turn; its KV is kept then."""
         ...
 
-    def answer(self, trajectory: Trajectory, row: dict[str, Any], tools: Tools) -> Reply:
-        """The answer to the last turn. Raises: EnvironmentFault if there can be none."""
+    async def answer(self, trajectory: Trajectory, row: dict[str, Any], context: Context) -> Reply:
+        """The answer to the last turn; it may wait, and be cancelled.
+
+        Raises: EnvironmentFault if there can be none.
+        """
         ...

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..rewards import grade
+from ..rewards import Sample, grade
 from ..types import Trajectory
-from .environment import Reply, Tools
+from .environment import Context, Reply
 from .episode import last_answer
 
 WRONG = "That answer is not right. Try again."
@@ -23,14 +23,15 @@ class Retry:
 
     has_turns = True
 
-    def answer(self, trajectory: Trajectory, row: dict[str, Any], tools: Tools) -> Reply:
+    async def answer(self, trajectory: Trajectory, row: dict[str, Any], context: Context) -> Reply:
         """Over if the answer is right, or cannot be judged."""
         ids = last_answer(trajectory)
-        result = grade(tools.graders, tools.chat.decode(ids), row)
-        scores = [result.rewards[grader.name] for grader in tools.graders if grader.weight > 0]
+        sample = Sample(context.chat.decode(ids), row)
+        result = await grade(context.graders, sample, context.services)
+        scores = [result.rewards[grader.name] for grader in context.graders if grader.weight > 0]
         if any(score is None for score in scores):
             return Reply(is_over=True, observation="the answer could not be judged")
         if all(score is not None and score >= FULL_SCORE for score in scores):
             return Reply(is_over=True, observation="right")
-        observation_ids = tools.chat.encode_message(WRONG, ids[-1] if ids else -1)
+        observation_ids = context.chat.encode_message(WRONG, ids[-1] if ids else -1)
         return Reply(is_over=False, observation=WRONG, observation_ids=tuple(observation_ids))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..types import Trajectory
-from .environment import Reply, Tools
+from .environment import Context, Reply
 
 
 class SingleTurn:
@@ -13,6 +13,6 @@ class SingleTurn:
 
     has_turns = False
 
-    def answer(self, trajectory: Trajectory, row: dict[str, Any], tools: Tools) -> Reply:
+    async def answer(self, trajectory: Trajectory, row: dict[str, Any], context: Context) -> Reply:
         """Always the end."""
         return Reply(is_over=True)

@@ -3,15 +3,24 @@
 `parse_graders` reads a person's list, `grade` applies it. None means ungraded and is never 0.
 """
 
-from .grading import Grade, grade
-from .registry import GRADERS, Grader, catalogue, dump_graders, parse_graders
+from .grader import Grader, PureGrader, ServiceGrader, is_pure
+from .grading import Grade, grade, grade_purely
+from .registry import GRADERS, catalogue, dump_graders, parse_graders
+from .services import Sample, Secret, Services
 
 __all__ = [
     "GRADERS",
     "Grade",
     "Grader",
+    "PureGrader",
+    "Sample",
+    "Secret",
+    "ServiceGrader",
+    "Services",
     "catalogue",
     "dump_graders",
     "grade",
+    "grade_purely",
+    "is_pure",
     "parse_graders",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import GraderError
 from ..parameters import shown
 
 
-def text_of(row: dict[str, Any], column: str) -> str:
+def text_of(row: Mapping[str, Any], column: str) -> str:
     """The row's reference answer as text; numbers are written out.
 
     Raises: GraderError if the row has no such column, or something there that is no text.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ class Exact:
     strip: bool = parameter(True, "ignore white space at both ends")
     ignore_case: bool = parameter(False, "ignore upper and lower case")
 
-    def score(self, completion: str, row: dict[str, Any]) -> float:
+    def score(self, completion: str, row: Mapping[str, Any]) -> float:
         """0 or 1. Raises: GraderError if the row has no usable reference answer."""
         return float(self._plain(completion) == self._plain(text_of(row, self.target)))
 

@@ -6,14 +6,18 @@ would teach the policy that its answer was wrong.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ..errors import GraderError
-from .registry import Grader
+from .grader import Grader, ServiceGrader, is_pure
+from .services import Sample, Services
+
+MAX_ERROR_CHARACTERS = 500
 
 log = logging.getLogger(__name__)
 
@@ -27,33 +31,43 @@ class Grade:
     error: str = ""  # why scores are missing, function by function
 
 
-def grade(graders: Sequence[Grader], completion: str, row: dict[str, Any]) -> Grade:
-    """Score a completion of the row's prompt. Never raises."""
+async def grade(graders: Sequence[Grader], sample: Sample, services: Services) -> Grade:
+    """Score a completion; functions that wait do so at once. Never raises but when cancelled."""
+    scores = await asyncio.gather(*(_score(grader, sample, services) for grader in graders))
     rewards: dict[str, float | None] = {}
     errors = []
     total: float | None = 0.0
-    for grader in graders:
-        try:
-            rewards[grader.name] = score = _score(grader, completion, row)
-            if total is not None:
-                total += grader.weight * score
-        except GraderError as error:
+    for grader, score in zip(graders, scores, strict=True):
+        if isinstance(score, GraderError):
             rewards[grader.name] = None
-            errors.append(f"{grader.name}: {error}")
-            if grader.weight:
-                total = None
-    return Grade(total, rewards, "; ".join(errors)[:500])
+            errors.append(f"{grader.name}: {score}")
+            total = total if not grader.weight else None
+            continue
+        rewards[grader.name] = score
+        if total is not None:
+            total += grader.weight * score
+    return Grade(total, rewards, "; ".join(errors)[:MAX_ERROR_CHARACTERS])
 
 
-def _score(grader: Grader, completion: str, row: dict[str, Any]) -> float:
-    """A finite score. Raises: GraderError, whatever went wrong."""
+def grade_purely(graders: Sequence[Grader], completion: str, row: Mapping[str, Any]) -> Grade:
+    """`grade` for reward functions that need no services, without an event loop."""
+    assert all(is_pure(grader) for grader in graders), "some of these need services"
+    return asyncio.run(grade(graders, Sample(completion, row), Services()))
+
+
+async def _score(grader: Grader, sample: Sample, services: Services) -> float | GraderError:
+    """A finite score, or why there is none."""
     try:
-        score = float(grader.score(completion, row))
-    except GraderError:
-        raise
+        if is_pure(grader):
+            score = float(grader.score(sample.completion, sample.row))
+        else:
+            waiting = cast(ServiceGrader, grader)
+            score = float(await waiting.score_with(sample, services))
+    except GraderError as error:
+        return error
     except Exception as error:
         log.exception("reward function %s failed", type(grader).__name__)
-        raise GraderError(f"python_grader_server_error: {type(error).__name__}") from error
+        return GraderError(f"python_grader_server_error: {type(error).__name__}")
     if not math.isfinite(score):
-        raise GraderError(f"python_grader_runtime_error: the score is {score}")
+        return GraderError(f"python_grader_runtime_error: the score is {score}")
     return score

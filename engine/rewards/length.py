@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ class Length:
     decay: int = parameter(100, "units from full score to none; 0: at once", low=0, high=1_000_000)
     unit: str = parameter("characters", "what is counted", choices=("characters", "words"))
 
-    def score(self, completion: str, row: dict[str, Any]) -> float:
+    def score(self, completion: str, row: Mapping[str, Any]) -> float:
         """0 … 1."""
         size = len(completion) if self.unit == "characters" else len(completion.split())
         excess = size - self.length

@@ -9,6 +9,7 @@ taking some number out of it would reward a wrong answer.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -46,7 +47,7 @@ class Numeric:
         0.0, "largest difference that still counts as equal", low=0.0, high=1e9
     )
 
-    def score(self, completion: str, row: dict[str, Any]) -> float:
+    def score(self, completion: str, row: Mapping[str, Any]) -> float:
         """0 or 1. Raises: GraderError if the row has no usable reference number."""
         reference = _reference(text_of(row, self.target), self.target)
         found = self._number(completion)

@@ -8,6 +8,7 @@ lists are refused: they multiply work and are not needed here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -73,7 +74,7 @@ class Regex:
             return {"pattern": f"Is not a regular expression: {str(error)[:200]}."}
         return {}
 
-    def score(self, completion: str, row: dict[str, Any]) -> float:
+    def score(self, completion: str, row: Mapping[str, Any]) -> float:
         """0 or 1. Raises: GraderError if time runs out, or the row has no reference answer."""
         wanted = text_of(row, self.target).strip() if self.target else None
         found = self._last_match(completion[-MAX_TEXT_CHARACTERS:])

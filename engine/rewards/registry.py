@@ -1,16 +1,18 @@
 """Which reward functions there are, and the only way from a person's list to them.
 
-To add one: a frozen dataclass with `name`, `weight`, its parameters and `score`, and its line here.
+To add one: a frozen dataclass with `name`, `weight`, its parameters and one of the two methods that
+`grader.py` describes, and its line here.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import SpecError
 from ..parameters import convert, describe, number, shown, text, unknown
 from .exact import Exact
+from .grader import Grader
 from .length import Length
 from .numeric import Numeric
 from .pattern import Regex
@@ -20,20 +22,6 @@ MAX_GRADERS = 8
 MAX_NAME_CHARACTERS = 50
 MAX_KEYS = 20  # of one reward function; more are not looked at
 WEIGHT_LIMITS = {"low": -1000.0, "high": 1000.0}
-
-
-class Grader(Protocol):
-    """A reward function with its parameters set."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def weight(self) -> float: ...
-
-    def score(self, completion: str, row: dict[str, Any]) -> float:
-        """The completion's score. Raises: GraderError where none can be given (ungraded)."""
-        ...
 
 
 GRADERS: dict[str, type[Any]] = {

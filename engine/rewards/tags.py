@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ class Format:
             return {"tags": "Each tag may be named once."}
         return {}
 
-    def score(self, completion: str, row: dict[str, Any]) -> float:
+    def score(self, completion: str, row: Mapping[str, Any]) -> float:
         """0 or 1."""
         first, *_ = names = self.tags.split()
         text = f"<{first}>{completion}" if self.is_opened else completion

@@ -8,7 +8,7 @@ from typing import Any
 from engine.config import TaskConfig, parse_config
 from engine.errors import GraderError, SpecError
 from engine.parameters import shown, text
-from engine.rewards import Grader, parse_graders
+from engine.rewards import Grader, is_pure, parse_graders
 from jobs.models import BaseModel, Dataset, Tenant
 from jobs.services.base_models import find_base_model
 from jobs.services.datasets import preview
@@ -143,6 +143,8 @@ class Submission:
 def _useless(grader: Grader, rows: list[dict[str, Any]]) -> str:
     """Why no row can be graded; empty if one can."""
     problem = ""
+    if not is_pure(grader):
+        return ""  # what it needs is not in this process; the check before submitting runs it
     for row in rows:
         try:
             grader.score("", row)

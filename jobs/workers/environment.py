@@ -7,15 +7,16 @@ ungraded, with the reason; it never ends the call.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from engine.environments import ENVIRONMENTS, Reply, Tools
+from engine.environments import ENVIRONMENTS, Context, Reply
 from engine.environments.episode import last_answer, limit_reached, told, with_observation
-from engine.rewards import Grade, grade, parse_graders
+from engine.rewards import Grade, Sample, grade, parse_graders
 from engine.types import Trajectory
 from jobs.models import BaseModel, Task
 from jobs.services import dispatch, failures, groups, joins
@@ -44,7 +45,7 @@ def _interact(trajectory: Trajectory, message: dict[str, Any]) -> None:
     if not joins.move(key.group, key.attempt, [key.index], place):
         groups.count_late(key.group)
         return
-    answered, is_over = answer(trajectory, message)
+    answered, is_over = asyncio.run(answer(trajectory, message))
     if not is_over:
         if not dispatch.send_turn(answered, message):
             groups.count_late(key.group)
@@ -56,41 +57,45 @@ def _interact(trajectory: Trajectory, message: dict[str, Any]) -> None:
         _finish(key.group, key.attempt)
 
 
-def answer(trajectory: Trajectory, message: dict[str, Any]) -> tuple[Trajectory, bool]:
+async def answer(trajectory: Trajectory, message: dict[str, Any]) -> tuple[Trajectory, bool]:
     """The trajectory with the answer to its last turn, and whether its episode is over.
 
     One that is over has its text and its rewards: those of its last answer.
     """
     started_at = time.time()
-    tools = _tools(trajectory.key.task, message["base_model"])
+    context = _context(trajectory.key.task, message["base_model"])
+    environment = ENVIRONMENTS[message["environment"]]
     try:
-        reply = ENVIRONMENTS[message["environment"]].answer(trajectory, message["row"], tools)
+        reply = await environment.answer(trajectory, message["row"], context)
     except Exception as error:  # it is the environment's fault, and this trajectory's alone
         log.warning("no answer to %s", trajectory.key, exc_info=True)
         failed = replace(trajectory, stop_reason="error")
         result = Grade(None, {}, f"The environment failed: {failures.told(error)}"[:500])
-        return _graded(failed, tools, result, started_at), True
+        return _graded(failed, context, result, started_at), True
     if not reply.is_over:
         limits = message["max_turns"], message["max_new_tokens"]
         reason = limit_reached(trajectory, reply, *limits)
         if not reason:
             return with_observation(trajectory, reply), False
         trajectory = replace(trajectory, stop_reason=reason)
-    return _over(trajectory, reply, message["row"], tools, started_at), True
+    return await _over(trajectory, reply, message["row"], context, started_at), True
 
 
-def _over(
-    trajectory: Trajectory, reply: Reply, row: dict[str, Any], tools: Tools, started_at: float
+async def _over(
+    trajectory: Trajectory, reply: Reply, row: dict[str, Any], context: Context, started_at: float
 ) -> Trajectory:
-    last = tools.chat.decode(last_answer(trajectory))
-    result = grade(tools.graders, last, row)
-    return _graded(told(trajectory, reply), tools, result, started_at)
+    last = context.chat.decode(last_answer(trajectory))
+    sample = Sample(last, row, context.chat.decode(trajectory.completion_ids))
+    result = await grade(context.graders, sample, context.services)
+    return _graded(told(trajectory, reply), context, result, started_at)
 
 
-def _graded(trajectory: Trajectory, tools: Tools, result: Grade, started_at: float) -> Trajectory:
+def _graded(
+    trajectory: Trajectory, context: Context, result: Grade, started_at: float
+) -> Trajectory:
     return replace(
         trajectory,
-        text=tools.chat.decode(trajectory.completion_ids),
+        text=context.chat.decode(trajectory.completion_ids),
         reward=result.reward,
         rewards=result.rewards,
         error=result.error,
@@ -100,10 +105,10 @@ def _graded(trajectory: Trajectory, tools: Tools, result: Grade, started_at: flo
 
 
 @lru_cache(maxsize=256)
-def _tools(task_id: str, base_model: str) -> Tools:
+def _context(task_id: str, base_model: str) -> Context:
     graders = Task.objects.values_list("graders", flat=True).get(pk=task_id)
     path = BaseModel.objects.values_list("path", flat=True).get(slug=base_model)
-    return Tools(chat_tokenizer(path), parse_graders(graders))
+    return Context(chat_tokenizer(path), parse_graders(graders))
 
 
 def _finish(group: str, attempt: int) -> None:

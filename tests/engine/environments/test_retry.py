@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from engine.environments import ENVIRONMENTS, Reply, Tools
+from engine.environments import ENVIRONMENTS, Context, Reply
 from engine.environments.episode import with_turn
 from engine.environments.retry import WRONG
 from engine.rewards import parse_graders
@@ -28,8 +29,8 @@ def reply_to(answer: str, *graders: dict[str, Any]) -> Reply:
     ids = tuple(map(ord, answer))
     begun = Trajectory(TrajectoryKey("t", 0, "g", 1, 0), 0, "d", pack_ids([1]), 1)
     trajectory = with_turn(begun, Generation("g:1:0", ids, (-1.0,) * len(ids), "stop", "d"), "r")
-    tools = Tools(Letters(), parse_graders(list(graders)))
-    return ENVIRONMENTS["retry"].answer(trajectory, {"answer": "12"}, tools)
+    context = Context(Letters(), parse_graders(list(graders)))
+    return asyncio.run(ENVIRONMENTS["retry"].answer(trajectory, {"answer": "12"}, context))
 
 
 NUMBER = {"type": "numeric", "name": "number", "target": "answer"}

@@ -37,7 +37,7 @@ def made(model: Path, task: Task, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     BaseModel.objects.update(path=str(model))
     monkeypatch.setattr(hosting, "_heartbeat", SimpleNamespace(incarnation="e"))
     monkeypatch.setattr(heartbeats, "_names", (0.0, frozenset()))
-    environment._tools.cache_clear()
+    environment._context.cache_clear()
     joins.open_attempt("g", 1, 2, "queue:environment")
 
     def make(answer: str) -> Trajectory:
@@ -110,7 +110,7 @@ def test_a_wrong_answer_goes_back_to_the_worker_that_gave_it_while_it_lives(
     assert list(back.mask) == [1] * len(item.mask) + [0] * added
     assert len(back.logprobs) == 4 * len(back.mask)
     assert back.turns[0].observation == retry.WRONG
-    text = environment._tools(item.key.task, "tiny").chat.decode(unpack_ids(back.ids)[-added:])
+    text = environment._context(item.key.task, "tiny").chat.decode(unpack_ids(back.ids)[-added:])
     assert text == f"\nuser\n{retry.WRONG}\nassistant\n"
     assert message == {**_message(back), "trajectory": message["trajectory"]}
     assert [w.place for w in joins.whereabouts([("g", 1)])[0]][-1] == f"queue:{queue}"
@@ -157,7 +157,7 @@ def test_a_wrong_answer_without_turns_or_tokens_left_is_graded(
 def test_an_environment_that_fails_leaves_its_trajectory_ungraded_with_the_reason(
     made: Callable[[str], Trajectory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
+    async def fail(*_: Any) -> None:
         raise RuntimeError("the tool is down")
 
     monkeypatch.setattr(retry.Retry, "answer", fail)
