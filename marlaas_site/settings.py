@@ -260,6 +260,7 @@ BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the d
 WORKER_NAME = env("MARLAAS_WORKER_NAME", default="")
 WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
 ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once
+ENVIRONMENT_EPISODES = 2_000  # that wait for tools and graders at once in one environment worker
 # Memory of our own engine at most; KV 0: 1 GiB, or what one longest sequence needs if that is more
 ROLLOUT_KV_MIB = env.int("ROLLOUT_KV_MIB", default=0)
 ROLLOUT_ADAPTER_MIB = env.int("ROLLOUT_ADAPTER_MIB", default=4096)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .redis_server import redis_command
 
 QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
-ENVIRONMENT_THREADS = 64  # tool calls and gradings that wait at once
+ENVIRONMENT_THREADS = 32  # they hand episodes over, and do chores
 
 
 @dataclass(frozen=True)

@@ -1,114 +1,253 @@
 """The environment stage: answers a trajectory's last turn, and sends it on.
 
-An episode that goes on returns to the rollout as a later turn. One that is over is graded and joins
-its group; the last of a group ends it. A grader or an environment that fails leaves its trajectory
-ungraded, with the reason; it never ends the call.
+`interact` only hands over: hundreds of episodes wait at once in one event loop, for tools, graders
+and judges, and none of them holds a thread. An episode that goes on returns to the rollout as a
+later turn. One that is over joins its group; the last of a group ends it. What waits for an attempt
+that nobody wants any more is cancelled; at SIGTERM the rest goes back to the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import signal
+import threading
 import time
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from engine.environments import ENVIRONMENTS, Context, Reply
-from engine.environments.episode import last_answer, limit_reached, told, with_observation
-from engine.rewards import Grade, Sample, grade, parse_graders
-from engine.types import Trajectory
+from django.conf import settings
+from django.db import close_old_connections
+from redis.exceptions import RedisError
+
+from engine.environments import Context
+from engine.rewards import Services, parse_graders
+from engine.types import Trajectory, TrajectoryKey
 from jobs.models import BaseModel, Task
 from jobs.services import dispatch, failures, groups, joins
 from jobs.services.payloads import unpack_trajectory
 from jobs.services.preparation import chat_tokenizer
 from jobs.workers import hosting
+from jobs.workers.episodes import answer
 from marlaas_site.celery import app
 
+STALE_CHECK_S = LEAVING_CHECK_S = 1.0
+SEND_TIMEOUT_S = 10.0
+SENDERS = 8  # threads that talk to Redis and the database for the loop
+CONTEXT_S = 60.0  # a task's row is read again after so long
+MAX_CONTEXTS = 1_000
+QUEUE = "environment"
+
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @app.task(name="environment.interact")
 def interact(message: dict[str, Any]) -> None:
-    """Answer the last turn of a trajectory: it goes on, or joins its group."""
+    """Take a trajectory whose last turn wants an answer; waits while the worker is full."""
     trajectory = unpack_trajectory(message["trajectory"])
     try:
-        _interact(trajectory, message)
-    except Exception:
+        host().take(trajectory, message)
+    except Exception:  # it must not seem to be here for ever
         joins.give_up(trajectory.key.group, trajectory.key.attempt)
         raise
 
 
-def _interact(trajectory: Trajectory, message: dict[str, Any]) -> None:
+@dataclass
+class _Held:
+    """An episode that waits here, and the message that brought it."""
+
+    trajectory: Trajectory
+    message: dict[str, Any]
+    future: Future[None] | None = None  # None: not in the loop yet
+    is_answered: bool = False  # it is being sent on, and must not be sent twice
+
+    @property
+    def key(self) -> TrajectoryKey:
+        return self.trajectory.key
+
+    @property
+    def id(self) -> tuple[str, int, int, int]:
+        """The next turn of a trajectory may come before the last one has quite left."""
+        key = self.key
+        return key.group, key.attempt, key.index, len(self.trajectory.turns)
+
+    def cancel(self) -> bool:
+        """Whether it will not be sent on from here."""
+        return not self.is_answered and self.future is not None and self.future.cancel()
+
+
+class EnvironmentHost:
+    """The event loop of this process, and the episodes in it."""
+
+    def __init__(self, max_episodes: int) -> None:
+        """max_episodes: that wait here at once; the rest stays in the queue."""
+        self._room = threading.BoundedSemaphore(max_episodes)
+        self._held: dict[tuple[str, int, int, int], _Held] = {}  # by id
+        self._lock = threading.Lock()
+        self._leaving = threading.Event()
+        self._contexts: dict[str, tuple[float, Context]] = {}  # by task: until when (monotonic)
+        self._senders = ThreadPoolExecutor(SENDERS, "sender")
+        self._loop = asyncio.new_event_loop()
+        self._threads = [
+            threading.Thread(target=work, name=work.__name__, daemon=True)
+            for work in (self._run_loop, self._drop_stale)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its threads live, or it is leaving."""
+        return self._leaving.is_set() or all(thread.is_alive() for thread in self._threads)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures for the heartbeat."""
+        return {"episodes": len(self._held)}
+
+    def take(self, trajectory: Trajectory, message: dict[str, Any]) -> None:
+        """Hand an episode to the loop; waits while it is full, and hands it back when leaving."""
+        held = _Held(trajectory, message)
+        while not self._room.acquire(timeout=LEAVING_CHECK_S) and not self._leaving.is_set():
+            pass
+        if self._leaving.is_set():
+            _hand_back(held)
+            return
+        with self._lock:
+            is_new = self._held.setdefault(held.id, held) is held
+        if not is_new:  # the same message twice
+            self._room.release()
+            return
+        try:
+            self._begin(held)
+        except Exception:
+            self._let_go(held)
+            raise
+
+    def _begin(self, held: _Held) -> None:
+        key, place = held.key, f"worker:{hosting.incarnation()}"
+        if not joins.move(key.group, key.attempt, [key.index], place):
+            self._let_go(held)
+            groups.count_late(key.group)
+            return
+        held.future = asyncio.run_coroutine_threadsafe(self._episode(held), self._loop)
+
+    def _let_go(self, held: _Held) -> None:
+        with self._lock:
+            del self._held[held.id]
+        self._room.release()
+
+    async def _episode(self, held: _Held) -> None:
+        message = held.message
+        try:
+            context = await self._context(held.key.task, message["base_model"])
+            answered, is_over = await answer(held.trajectory, message, context)
+            held.is_answered = True
+            await self._apart(_send_on, answered, is_over, message)
+        except Exception:
+            log.exception("%s could not be sent on", held.key)
+            await self._apart(joins.give_up, held.key.group, held.key.attempt)
+        finally:
+            self._let_go(held)
+
+    async def _apart(self, work: Callable[..., T], *arguments: Any) -> T:
+        """The result of what waits for Redis or the database, in a thread that may."""
+
+        def run() -> T:
+            try:
+                return work(*arguments)
+            finally:
+                close_old_connections()
+
+        return await self._loop.run_in_executor(self._senders, run)
+
+    async def _context(self, task: str, base_model: str) -> Context:
+        until, context = self._contexts.get(task, (0.0, None))
+        if context is None or time.monotonic() > until:
+            context = await self._apart(read_context, task, base_model)
+            if len(self._contexts) >= MAX_CONTEXTS:
+                self._contexts.clear()
+            self._contexts[task] = (time.monotonic() + CONTEXT_S, context)
+        return context
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine of this loop returns, for other threads."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until no episode is here. Raises: TimeoutError."""
+        end = time.monotonic() + timeout_s
+        while self._held:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{len(self._held)} episodes still wait")
+            time.sleep(0.005)
+
+    def _drop_stale(self) -> None:
+        """Cancel what waits for attempts that nobody wants any more."""
+        while not self._leaving.wait(STALE_CHECK_S):
+            try:
+                self._look_for_stale()
+            except RedisError:
+                continue  # asked again in a moment
+
+    def _look_for_stale(self) -> None:
+        with self._lock:
+            held = list(self._held.values())
+        attempts = sorted({(one.key.group, one.key.attempt) for one in held})
+        live = dict(zip(attempts, joins.are_live(attempts), strict=True))
+        for one in held:
+            if not live[one.key.group, one.key.attempt]:
+                one.cancel()
+
+    def stop_taking(self) -> None:
+        """Only sets an event."""
+        self._leaving.set()
+
+    def hand_back(self) -> None:
+        """Put what waits here back into the queue, for a worker that lives."""
+        with self._lock:
+            held = list(self._held.values())
+        for one in held:
+            if one.cancel():
+                _hand_back(one)
+        with contextlib.suppress(TimeoutError):
+            self.wait(SEND_TIMEOUT_S)  # for those that are being sent on
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def _hand_back(held: _Held) -> None:
+    key = held.key
+    if joins.move(key.group, key.attempt, [key.index], f"queue:{QUEUE}"):
+        dispatch.send("environment.interact", QUEUE, held.message, retry=True)
+
+
+def read_context(task_id: str, base_model: str) -> Context:
+    """What the environment of a task may use, from its row."""
+    task = Task.objects.only("graders", "tenant_id").get(pk=task_id)
+    path = BaseModel.objects.values_list("path", flat=True).get(slug=base_model)
+    services = Services(tenant=str(task.tenant_id))
+    return Context(chat_tokenizer(path), parse_graders(task.graders), services)
+
+
+def _send_on(trajectory: Trajectory, is_over: bool, message: dict[str, Any]) -> None:
     key = trajectory.key
-    place = f"worker:{hosting.incarnation()}"
-    if not joins.move(key.group, key.attempt, [key.index], place):
-        groups.count_late(key.group)
-        return
-    answered, is_over = asyncio.run(answer(trajectory, message))
     if not is_over:
-        if not dispatch.send_turn(answered, message):
+        if not dispatch.send_turn(trajectory, message):
             groups.count_late(key.group)
         return
-    outcome = joins.join(answered)
+    outcome = joins.join(trajectory)
     if outcome == "late":
         groups.count_late(key.group)
     elif outcome == "full":
         _finish(key.group, key.attempt)
-
-
-async def answer(trajectory: Trajectory, message: dict[str, Any]) -> tuple[Trajectory, bool]:
-    """The trajectory with the answer to its last turn, and whether its episode is over.
-
-    One that is over has its text and its rewards: those of its last answer.
-    """
-    started_at = time.time()
-    context = _context(trajectory.key.task, message["base_model"])
-    environment = ENVIRONMENTS[message["environment"]]
-    try:
-        reply = await environment.answer(trajectory, message["row"], context)
-    except Exception as error:  # it is the environment's fault, and this trajectory's alone
-        log.warning("no answer to %s", trajectory.key, exc_info=True)
-        failed = replace(trajectory, stop_reason="error")
-        result = Grade(None, {}, f"The environment failed: {failures.told(error)}"[:500])
-        return _graded(failed, context, result, started_at), True
-    if not reply.is_over:
-        limits = message["max_turns"], message["max_new_tokens"]
-        reason = limit_reached(trajectory, reply, *limits)
-        if not reason:
-            return with_observation(trajectory, reply), False
-        trajectory = replace(trajectory, stop_reason=reason)
-    return await _over(trajectory, reply, message["row"], context, started_at), True
-
-
-async def _over(
-    trajectory: Trajectory, reply: Reply, row: dict[str, Any], context: Context, started_at: float
-) -> Trajectory:
-    last = context.chat.decode(last_answer(trajectory))
-    sample = Sample(last, row, context.chat.decode(trajectory.completion_ids))
-    result = await grade(context.graders, sample, context.services)
-    return _graded(told(trajectory, reply), context, result, started_at)
-
-
-def _graded(
-    trajectory: Trajectory, context: Context, result: Grade, started_at: float
-) -> Trajectory:
-    return replace(
-        trajectory,
-        text=context.chat.decode(trajectory.completion_ids),
-        reward=result.reward,
-        rewards=result.rewards,
-        error=result.error,
-        graded_started_at=started_at,
-        graded_at=time.time(),
-    )
-
-
-@lru_cache(maxsize=256)
-def _context(task_id: str, base_model: str) -> Context:
-    graders = Task.objects.values_list("graders", flat=True).get(pk=task_id)
-    path = BaseModel.objects.values_list("path", flat=True).get(slug=base_model)
-    return Context(chat_tokenizer(path), parse_graders(graders))
 
 
 def _finish(group: str, attempt: int) -> None:
@@ -118,3 +257,36 @@ def _finish(group: str, attempt: int) -> None:
     except Exception as error:  # whatever it is, the group must not stay dispatched for ever
         log.exception("group %s could not be finished", group)
         groups.return_group(group, attempt, failures.told(error))
+
+
+_host: EnvironmentHost | None = None
+
+
+def host() -> EnvironmentHost:
+    """This process' loop. Raises AssertionError in a process of another kind."""
+    assert _host, "this process is no environment worker"
+    return _host
+
+
+def load() -> Callable[[], dict[str, Any]]:
+    """Start the loop; returns a function that reads its figures."""
+    global _host
+    _host = EnvironmentHost(settings.ENVIRONMENT_EPISODES)
+    return _host.stats
+
+
+def tend(incarnation: str) -> None:
+    """Leave if a thread has ended: the next process does what this one no longer can."""
+    if not host().is_whole:
+        log.error("a thread of %s has ended; leaving", incarnation)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stop_taking() -> None:
+    if _host:
+        _host.stop_taking()
+
+
+def hand_back() -> None:
+    if _host:
+        _host.hand_back()

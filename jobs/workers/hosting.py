@@ -55,7 +55,7 @@ def _load(**_: Any) -> None:
 
 def _live() -> Heartbeat:
     """Load the models, then register. Raises: whatever stands against it."""
-    from jobs.workers import rollout, training
+    from jobs.workers import environment, rollout, training
 
     if KIND == "rollout":
         slots, stats = rollout.load()
@@ -63,23 +63,29 @@ def _live() -> Heartbeat:
     if KIND == "training":
         stats = training.load()
         return Heartbeat(KIND, name(), training.served(), 0, stats, training.tend)
+    if KIND == "environment":
+        stats = environment.load()
+        return Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS, 0, stats, environment.tend)
     return Heartbeat(KIND, name(), settings.WORKER_BASE_MODELS)
+
+
+def _host() -> Any:
+    """What of this process holds trajectories, if anything does."""
+    from jobs.workers import environment, rollout
+
+    return {"rollout": rollout, "environment": environment}.get(KIND)
 
 
 @signals.worker_shutting_down.connect
 def _stop_taking(**_: Any) -> None:
     """Runs in a signal handler: only sets events."""
-    from jobs.workers import rollout
-
-    if KIND == "rollout":
-        rollout.stop_taking()
+    if host := _host():
+        host.stop_taking()
 
 
 @signals.worker_shutdown.connect
 def _leave(**_: Any) -> None:
-    from jobs.workers import rollout
-
-    if KIND == "rollout":
-        rollout.hand_back()
+    if host := _host():
+        host.hand_back()
     if _heartbeat:
         _heartbeat.stop()

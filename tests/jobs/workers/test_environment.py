@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -32,12 +35,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def made(model: Path, task: Task, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Trajectory]:
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[environment.EnvironmentHost]:
+    """Of two episodes at once."""
+    monkeypatch.setattr(hosting, "_heartbeat", SimpleNamespace(incarnation="e"))
+    host = environment.EnvironmentHost(2)
+    monkeypatch.setattr(environment, "_host", host)
+    yield host
+    host.stop_taking()
+    host.hand_back()
+
+
+@pytest.fixture
+def made(
+    model: Path, task: Task, host: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Trajectory]:
     """Trajectories of `task` after one turn by the worker r1, all at work in this process."""
     BaseModel.objects.update(path=str(model))
-    monkeypatch.setattr(hosting, "_heartbeat", SimpleNamespace(incarnation="e"))
     monkeypatch.setattr(heartbeats, "_names", (0.0, frozenset()))
-    environment._context.cache_clear()
     joins.open_attempt("g", 1, 2, "queue:environment")
 
     def make(answer: str) -> Trajectory:
@@ -82,6 +96,11 @@ def _message(item: Trajectory, **fields: Any) -> dict[str, Any]:
     return dispatch.turn_message(item, 7, {**episode, **fields})
 
 
+def _interact(message: dict[str, Any]) -> None:
+    environment.interact(message)
+    environment.host().wait(10)
+
+
 def _sent(queue: str) -> list[tuple[str, dict[str, Any]]]:
     return list(dispatch.take_all(queue))
 
@@ -101,7 +120,7 @@ def test_a_wrong_answer_goes_back_to_the_worker_that_gave_it_while_it_lives(
     if silence_s is not None:
         _worker("r1", silence_s)
     item = made("It is 13<|im_end|>")
-    environment.interact(_message(item))
+    _interact(_message(item))
     ((name, message),) = _sent(queue)
     assert name == "rollout.resume"
     back = unpack_trajectory(message["trajectory"])
@@ -110,21 +129,23 @@ def test_a_wrong_answer_goes_back_to_the_worker_that_gave_it_while_it_lives(
     assert list(back.mask) == [1] * len(item.mask) + [0] * added
     assert len(back.logprobs) == 4 * len(back.mask)
     assert back.turns[0].observation == retry.WRONG
-    text = environment._context(item.key.task, "tiny").chat.decode(unpack_ids(back.ids)[-added:])
+    text = environment.read_context(item.key.task, "tiny").chat.decode(
+        unpack_ids(back.ids)[-added:]
+    )
     assert text == f"\nuser\n{retry.WRONG}\nassistant\n"
     assert message == {**_message(back), "trajectory": message["trajectory"]}
     assert [w.place for w in joins.whereabouts([("g", 1)])[0]][-1] == f"queue:{queue}"
 
 
 def test_a_right_answer_is_graded_and_joins_its_group(made: Callable[[str], Trajectory]) -> None:
-    environment.interact(_message(made("It is 12<|im_end|>")))
+    _interact(_message(made("It is 12<|im_end|>")))
     assert (_joined().reward, _joined().text, _joined().stop_reason) == (1.0, "It is 12", "stop")
 
 
 def test_only_the_last_answer_is_rewarded_and_the_whole_text_is_kept(
     made: Callable[[str], Trajectory],
 ) -> None:
-    environment.interact(_message(made("It is 12? No, 13<|im_end|>")))
+    _interact(_message(made("It is 12? No, 13<|im_end|>")))
     ((_, message),) = _sent("rollout.tiny")
     first = unpack_trajectory(message["trajectory"])
     ids = unpack_ids(made("14<|im_end|>").ids)[2:]
@@ -137,7 +158,7 @@ def test_only_the_last_answer_is_rewarded_and_the_whole_text_is_kept(
         mask=first.mask + b"\x01" * len(ids),
         turns=(*first.turns, turn),
     )
-    environment.interact({**message, "trajectory": pack_trajectory(second), "max_turns": 2})
+    _interact({**message, "trajectory": pack_trajectory(second), "max_turns": 2})
     assert (_joined().reward, _joined().stop_reason) == (0.0, "turns")
     assert _joined().text.startswith("It is 12? No, 13\nuser\n")
     assert _joined().text.endswith("\n14")
@@ -149,7 +170,7 @@ def test_only_the_last_answer_is_rewarded_and_the_whole_text_is_kept(
 def test_a_wrong_answer_without_turns_or_tokens_left_is_graded(
     made: Callable[[str], Trajectory], limits: dict[str, int], reason: str
 ) -> None:
-    environment.interact(_message(made("It is 13<|im_end|>"), **limits))
+    _interact(_message(made("It is 13<|im_end|>"), **limits))
     assert (_joined().reward, _joined().stop_reason) == (0.0, reason)
     assert _sent("rollout.tiny") == []
 
@@ -161,7 +182,7 @@ def test_an_environment_that_fails_leaves_its_trajectory_ungraded_with_the_reaso
         raise RuntimeError("the tool is down")
 
     monkeypatch.setattr(retry.Retry, "answer", fail)
-    environment.interact(_message(made("13<|im_end|>")))
+    _interact(_message(made("13<|im_end|>")))
     assert (_joined().reward, _joined().stop_reason) == (None, "error")
     assert "RuntimeError" in _joined().error
 
@@ -172,6 +193,92 @@ def test_a_trajectory_of_a_dead_attempt_is_sent_nowhere(
     late: list[str] = []
     monkeypatch.setattr(groups, "count_late", late.append)
     joins.forget("g", 1)
-    environment.interact(_message(made("13<|im_end|>")))
+    _interact(_message(made("13<|im_end|>")))
     assert _sent("rollout.tiny") == []
     assert late == ["g"]
+
+
+class Waiting:
+    """Stands in for a tool that never answers."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.cancelled = threading.Event()
+
+    async def __call__(self, *_: Any) -> Any:
+        self.begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.cancelled.set()
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    tool = Waiting()
+    monkeypatch.setattr(retry.Retry, "answer", lambda self, *rest: tool(*rest))
+    return tool
+
+
+def test_one_that_waits_holds_nobody_else(
+    made: Callable[[str], Trajectory], tool: Waiting, host: environment.EnvironmentHost
+) -> None:
+    environment.interact(_message(made("13<|im_end|>")))
+    assert tool.begun.wait(5)
+    other = made("12<|im_end|>")
+    other = replace(other, key=replace(other.key, index=1))
+    environment.interact(_message(other, environment="single_turn"))
+    while not joins.collect("g", 1):
+        time.sleep(0.01)
+    assert _joined().key.index == 1
+    assert not tool.cancelled.is_set()
+
+
+def test_what_nobody_wants_any_more_is_cancelled_where_it_waits(
+    made: Callable[[str], Trajectory], tool: Waiting, host: environment.EnvironmentHost
+) -> None:
+    environment.interact(_message(made("13<|im_end|>")))
+    assert tool.begun.wait(5)
+    joins.forget("g", 1)
+    assert tool.cancelled.wait(5)
+    host.wait(5)
+    assert _sent("environment") == []
+
+
+def test_what_waits_goes_back_to_the_queue_when_the_worker_leaves(
+    made: Callable[[str], Trajectory], tool: Waiting, host: environment.EnvironmentHost
+) -> None:
+    message = _message(made("13<|im_end|>"))
+    environment.interact(message)
+    assert tool.begun.wait(5)
+    host.stop_taking()
+    late = made("14<|im_end|>")
+    environment.interact(_message(replace(late, key=replace(late.key, index=1))))
+    host.hand_back()
+    assert tool.cancelled.is_set()
+    sent = {back["trajectory"]["key"]["index"]: back for _, back in _sent("environment")}
+    assert sorted(sent) == [0, 1]
+    assert sent[0] == message
+    places = [where.place for where in joins.whereabouts([("g", 1)])[0]]
+    assert places == ["queue:environment"]
+
+
+def test_a_full_worker_takes_no_more(
+    made: Callable[[str], Trajectory], tool: Waiting, host: environment.EnvironmentHost
+) -> None:
+    joins.open_attempt("g", 1, 3, "queue:environment")
+    items = [made("13<|im_end|>") for _ in range(3)]
+    messages = [
+        _message(replace(item, key=replace(item.key, index=index)))
+        for index, item in enumerate(items)
+    ]
+    for message in messages[:2]:
+        environment.interact(message)
+    third = threading.Thread(target=environment.interact, args=(messages[2],))
+    third.start()
+    third.join(0.3)
+    assert third.is_alive()
+    assert host.stats() == {"episodes": 2}
+    joins.forget("g", 1)  # the first two are cancelled, and make room
+    third.join(10)
+    assert not third.is_alive()

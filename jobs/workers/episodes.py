@@ -1,0 +1,73 @@
+"""One turn of an episode: the environment answers it, and what is over is graded.
+
+A reward function or an environment that fails leaves its trajectory ungraded, with the reason.
+Knows nothing of queues: `jobs.workers.environment` brings trajectories and sends them on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+from engine.environments import ENVIRONMENTS, Context, Reply
+from engine.environments.episode import last_answer, limit_reached, told, with_observation
+from engine.rewards import Grade, Sample, grade
+from engine.types import Trajectory
+from jobs.services import failures
+
+ANSWER_S = 600.0  # tools and graders have limits of their own; this is for what forgot one
+
+log = logging.getLogger(__name__)
+
+
+async def answer(
+    trajectory: Trajectory, message: dict[str, Any], context: Context
+) -> tuple[Trajectory, bool]:
+    """The trajectory with the answer to its last turn, and whether its episode is over.
+
+    message: of `dispatch.turn_message`. One that is over has its text and its rewards: those of its
+    last answer. Raises nothing but CancelledError.
+    """
+    started_at = time.time()
+    environment = ENVIRONMENTS[message["environment"]]
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            reply = await environment.answer(trajectory, message["row"], context)
+    except Exception as error:  # it is the environment's fault, and this trajectory's alone
+        log.warning("no answer to %s", trajectory.key, exc_info=True)
+        failed = replace(trajectory, stop_reason="error")
+        result = Grade(None, {}, f"The environment failed: {failures.told(error)}"[:500])
+        return _graded(failed, context, result, started_at), True
+    if not reply.is_over:
+        limits = message["max_turns"], message["max_new_tokens"]
+        reason = limit_reached(trajectory, reply, *limits)
+        if not reason:
+            return with_observation(trajectory, reply), False
+        trajectory = replace(trajectory, stop_reason=reason)
+    return await _over(trajectory, reply, message["row"], context, started_at), True
+
+
+async def _over(
+    trajectory: Trajectory, reply: Reply, row: dict[str, Any], context: Context, started_at: float
+) -> Trajectory:
+    last = context.chat.decode(last_answer(trajectory))
+    sample = Sample(last, row, context.chat.decode(trajectory.completion_ids))
+    result = await grade(context.graders, sample, context.services)
+    return _graded(told(trajectory, reply), context, result, started_at)
+
+
+def _graded(
+    trajectory: Trajectory, context: Context, result: Grade, started_at: float
+) -> Trajectory:
+    return replace(
+        trajectory,
+        text=context.chat.decode(trajectory.completion_ids),
+        reward=result.reward,
+        rewards=result.rewards,
+        error=result.error,
+        graded_started_at=started_at,
+        graded_at=time.time(),
+    )
