@@ -5,7 +5,7 @@
 
 from .grader import Grader, PureGrader, ServiceGrader, is_pure
 from .grading import Grade, grade, grade_purely
-from .registry import GRADERS, catalogue, dump_graders, parse_graders
+from .registry import GRADERS, catalogue, dump_graders, grader_digest, parse_graders
 from .services import Sample, Secret, Services
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "dump_graders",
     "grade",
     "grade_purely",
+    "grader_digest",
     "is_pure",
     "parse_graders",
 ]

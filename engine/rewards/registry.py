@@ -6,16 +6,19 @@ To add one: a frozen dataclass with `name`, `weight`, its parameters and one of 
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 from ..errors import SpecError
 from ..parameters import convert, describe, number, shown, text, unknown
-from .exact import Exact
 from .grader import Grader
 from .length import Length
 from .numeric import Numeric
 from .pattern import Regex
+from .string_check import StringCheck
 from .tags import Format
 
 MAX_GRADERS = 8
@@ -25,12 +28,13 @@ WEIGHT_LIMITS = {"low": -1000.0, "high": 1000.0}
 
 
 GRADERS: dict[str, type[Any]] = {
-    "exact": Exact,
+    "string_check": StringCheck,
     "numeric": Numeric,
     "regex": Regex,
     "format": Format,
     "length": Length,
 }
+ALIASES = {"exact": "string_check"}  # names that stored tasks or other tools use
 
 
 def catalogue() -> list[dict[str, Any]]:
@@ -45,6 +49,12 @@ def dump_graders(graders: tuple[Grader, ...]) -> list[dict[str, Any]]:
     """Plain mappings that `parse_graders` reads back to equal reward functions."""
     kinds = {cls: kind for kind, cls in GRADERS.items()}
     return [{"type": kinds[type(grader)], **asdict(grader)} for grader in graders]  # type: ignore[call-overload]
+
+
+def grader_digest(graders: Sequence[Grader]) -> str:
+    """SHA-256 of what these reward functions are, in hexadecimal; equal lists have equal ones."""
+    text = json.dumps(dump_graders(tuple(graders)), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_graders(items: list[Any]) -> tuple[Grader, ...]:
@@ -78,9 +88,9 @@ def _parse(item: Any) -> tuple[Grader | None, dict[str, str]]:
     if not isinstance(item, dict) or len(item) > MAX_KEYS:
         return None, {"": 'Must be an object such as {"type": "numeric", "target": "answer"}.'}
     kind = item.get("type")
-    if not isinstance(kind, str) or kind not in GRADERS:
+    if not isinstance(kind, str) or ALIASES.get(kind, kind) not in GRADERS:
         return None, {".type": f"Must be one of {', '.join(GRADERS)}, not {shown(kind)}."}
-    cls = GRADERS[kind]
+    cls = GRADERS[ALIASES.get(kind, kind)]
     values: dict[str, Any] = {"name": kind}
     errors: dict[str, str] = {}
     for key, value in item.items():

@@ -26,6 +26,8 @@ class Sample:
     completion: str  # text of the last turn
     row: Mapping[str, Any]  # of the dataset, `messages` among its columns
     transcript: str = ""  # everything after the prompt, observations included
+    # Counts of the episode: num_turns, num_tool_calls, num_tool_errors. Absent: nobody counted.
+    episode: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:

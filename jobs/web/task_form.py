@@ -12,8 +12,9 @@ from typing import Any
 from django.http import QueryDict
 
 from engine.config import TaskConfig
+from engine.errors import SpecError
 from engine.parameters import describe
-from engine.rewards import catalogue
+from engine.rewards import catalogue, dump_graders, parse_graders
 from jobs.models import Task
 
 NUM_GRADERS = 3
@@ -86,7 +87,7 @@ class TaskForm:
             "dataset": str(task.dataset_id),
         }
         values |= {f"config.{name}": value for name, value in task.config.items()}
-        for place, grader in enumerate(task.graders[:NUM_GRADERS]):
+        for place, grader in enumerate(_as_of_today(task.graders)[:NUM_GRADERS]):
             values |= {f"graders.{place}.{key}": value for key, value in grader.items()}
         return cls(values)
 
@@ -219,6 +220,14 @@ class TaskForm:
             for path, texts in self.errors.items()
             for text in texts
         ]
+
+
+def _as_of_today(graders: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Stored reward functions under today's names; as they are, where they are not valid now."""
+    try:
+        return dump_graders(parse_graders(graders))
+    except SpecError:
+        return graders
 
 
 def _may_be_empty(spec: dict[str, Any]) -> bool:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from engine.errors import SpecError
-from engine.rewards import GRADERS, catalogue, dump_graders, parse_graders
+from engine.rewards import GRADERS, catalogue, dump_graders, grader_digest, parse_graders
 
 
 def errors_of(items: object) -> dict[str, list[str]]:
@@ -29,7 +29,7 @@ def test_every_wrong_field_is_named_at_its_path() -> None:
         "graders.0.tolerance": ["Must be at least 0.0, not -1.0."],
         "graders.0.which": ["Must be one of last, first, only, not 'middle'."],
         "graders.1.pattern": ["Is not a regular expression: missing ) at position 1."],
-        "graders.2.type": ["Must be one of exact, numeric, regex, format, length, not 'magic'."],
+        "graders.2.type": [f"Must be one of {', '.join(GRADERS)}, not 'magic'."],
         "graders.3": ['Must be an object such as {"type": "numeric", "target": "answer"}.'],
         "graders.4.weight": ["Must be a number, not 'heavy'."],
         "graders.4.ignore_cas": ["There is no parameter 'ignore_cas'. Did you mean ignore_case?"],
@@ -111,3 +111,23 @@ def test_the_catalogue_tells_every_parameter_of_every_function() -> None:
     assert (which["name"], which["type"], which["default"]) == ("which", "string", "last")
     assert which["choices"] == ["last", "first", "only"]
     assert all(item["help"] for item in by_type.values())
+
+
+def test_exact_is_an_old_name_of_string_check() -> None:
+    stored = {"type": "exact", "target": "answer", "strip": False, "ignore_case": True}
+    graders = parse_graders([stored])
+    assert [grader.name for grader in graders] == ["exact"]
+    (dumped,) = dump_graders(graders)
+    assert dumped["type"] == "string_check"
+    assert dumped["operation"] == "eq"
+    assert stored.items() - dumped.items() == {("type", "exact")}
+    assert parse_graders([dumped]) == graders
+
+
+def test_digests_tell_reward_functions_apart_and_nothing_else() -> None:
+    first = parse_graders([{"type": "numeric"}, {"type": "length"}])
+    same = parse_graders([{"weight": 1.0, "type": "numeric", "which": "last"}, {"type": "length"}])
+    other = parse_graders([{"type": "numeric", "tolerance": 0.5}, {"type": "length"}])
+    assert grader_digest(first) == grader_digest(same)
+    assert len({grader_digest(first), grader_digest(other), grader_digest(first[::-1])}) == 3
+    assert len(grader_digest(first)) == 64

@@ -13,6 +13,7 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from engine.rewards import GRADERS
 from jobs import artifacts
 from jobs.api.steps import summary
 from jobs.api.versions import _in_threads, zip_chunks
@@ -52,7 +53,7 @@ def test_catalogues_tell_what_can_be_chosen(api: APIClient, base_model: Any) -> 
         {"slug": "tiny", "name": "Tiny", "dtype": "bfloat16", "max_model_length": 256}
     ]
     functions = {item["type"]: item for item in api.get("/api/v1/reward-functions").json()}
-    assert set(functions) == {"exact", "numeric", "regex", "format", "length"}
+    assert set(functions) == set(GRADERS)
     settings = {item["name"]: item for item in api.get("/api/v1/settings").json()}
     assert settings["group_size"] == {
         "name": "group_size",

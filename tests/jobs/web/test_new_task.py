@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -88,6 +89,18 @@ def test_a_clone_starts_from_its_parents_values(browser_of: Any, bob: Any, task:
     answer = browser_of(bob).post(f"/tasks/new/?clone={task.pk}", _form(task.dataset, name="again"))
     assert answer.status_code == 302
     assert Task.objects.get(name="again").cloned_from == task
+
+
+def test_a_clone_of_an_old_task_shows_its_function_by_todays_name(
+    browser_of: Any, bob: Any, task: Any
+) -> None:
+    Task.objects.filter(pk=task.pk).update(
+        graders=[{"type": "exact", "name": "exact", "target": "answer", "weight": 2.5}]
+    )
+    text = browser_of(bob).get(f"/tasks/new/?clone={task.pk}").content.decode()
+    chosen = re.findall(r'<option value="(\w+)" data-help="[^"]*" selected>', text)
+    assert chosen == ["string_check"]
+    assert 'value="2.5"' in text
 
 
 def test_a_viewer_may_not_submit_and_is_told_why(
