@@ -47,11 +47,12 @@ def credential(secret: Secret, header: str, target: Target) -> dict[str, str]:
             f"The secret {secret.name} was saved for {secret.host} and is not sent to"
             f" {target.netloc}; save one for that host."
         )
-    value = f"Bearer {secret.value}" if header.lower() == "authorization" else secret.value
     try:
-        return checked_headers({header: value})
+        found = checked_headers({header: secret.value})
     except RequestRefused:
         raise RequestRefused(
             f"The secret {secret.name} cannot be sent in the header {header}: it must be printable"
             " ASCII, and the header one that may be given."
         ) from None
+    is_bearer = header.lower() == "authorization"
+    return {name: f"Bearer {value}" if is_bearer else value for name, value in found.items()}

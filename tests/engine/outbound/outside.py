@@ -51,6 +51,23 @@ async def answer(
     await writer.drain()
 
 
+class Statuses:
+    """Answers with one status after the other, the last one for ever."""
+
+    def __init__(self, *statuses: int, **headers: str) -> None:
+        self.left = list(statuses)
+        self.headers = headers
+
+    async def __call__(self, request: Received, writer: asyncio.StreamWriter) -> None:
+        status = self.left.pop(0) if len(self.left) > 1 else self.left[0]
+        await answer(writer, b"", status, **self.headers)
+
+
+async def echo(request: Received, writer: asyncio.StreamWriter) -> None:
+    """Answers with the request's body."""
+    await answer(writer, request.body or b"ok")
+
+
 @dataclass
 class Server:
     """A server on loopback. It counts connections and remembers requests."""
