@@ -23,8 +23,15 @@ class JSONProblem(ValueError):
         super().__init__(message)
 
 
-def loads(text: str) -> Any:
-    """The value of a JSON text. Raises: JSONProblem with a full sentence."""
+class LoneSurrogate(JSONProblem):
+    """Half of a surrogate pair, which no file can hold; `loads` can replace it."""
+
+
+def loads(text: str, *, mend: bool = False) -> Any:
+    """The value of a JSON text. Raises: JSONProblem with a full sentence.
+
+    mend: put U+FFFD for half a surrogate pair, instead of raising LoneSurrogate.
+    """
     try:
         value = json.loads(
             text,
@@ -40,7 +47,20 @@ def loads(text: str) -> Any:
         raise JSONProblem(f"Not JSON at character {column}: {error.msg}.", column) from None
     except RecursionError:
         raise JSONProblem(f"Nested more than {MAX_DEPTH} deep.") from None
+    if mend:
+        value = _mended(value, MAX_DEPTH)
     _check(value, MAX_DEPTH)
+    return value
+
+
+def _mended(value: Any, depth: int) -> Any:
+    """The value with U+FFFD for every lone surrogate; what is too deep is left for `_check`."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if depth and isinstance(value, dict):
+        return _object([(_mended(k, 0), _mended(v, depth - 1)) for k, v in value.items()])
+    if depth and isinstance(value, list):
+        return [_mended(item, depth - 1) for item in value]
     return value
 
 
@@ -100,4 +120,4 @@ def _check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         mark = f"\\u{ord(text[error.start]):04x}"
-        raise JSONProblem(f"{mark} is half of a surrogate pair and no character.") from None
+        raise LoneSurrogate(f"{mark} is half of a surrogate pair and no character.") from None

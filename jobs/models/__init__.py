@@ -1,7 +1,7 @@
 """One file a noun. Rows are written by `jobs.services` only."""
 
 from .base_model import BaseModel
-from .dataset import Dataset
+from .dataset import Dataset, DatasetImport
 from .event import StreamEvent, StreamHead
 from .span import Span
 from .step import Group, Step
@@ -15,6 +15,7 @@ from .worker import Worker
 __all__ = [
     "BaseModel",
     "Dataset",
+    "DatasetImport",
     "Group",
     "Member",
     "PolicyVersion",

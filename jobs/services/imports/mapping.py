@@ -1,0 +1,89 @@
+"""Which columns are the prompt, the answer, …: proposed from a row's keys, or a person's choice.
+
+A mapping is {role: path}; a path is a column, or a dotted way into one (`reward_model.gold`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+CHAT_COLUMNS = ("messages", "conversations", "conversation")
+PROMPT_COLUMNS = ("messages", "prompt", "question", "problem", "instruction", *CHAT_COLUMNS[1:])
+_OTHER_PROMPTS = ("query", "input", "problem_statement")
+_ANSWERS = (
+    *("answer", "reward_model.ground_truth", "ground_truth", "final_answer", "expected_answer"),
+    *("gold", "gold_answer"),
+)
+_TITLES = ("title", "name", "id")
+_TEXTS = ("text", "contents", "content", "body", "passage")
+MISSING = object()
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Roles with their paths. notes: what a person should know about how it was found."""
+
+    paths: dict[str, str]
+    notes: tuple[str, ...] = field(default=())
+
+
+def value_at(row: Mapping[str, Any], path: str) -> Any:
+    """What stands at a path, a column of that very name first; MISSING if nothing does."""
+    if path in row:
+        return row[path]
+    value: Any = row
+    for part in path.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return MISSING
+        value = value[part]
+    return value
+
+
+def column_of(row: Mapping[str, Any], path: str) -> str:
+    """The column that a path begins with."""
+    return path if path in row else path.partition(".")[0]
+
+
+def propose(row: Mapping[str, Any], kind: str) -> Proposal | None:
+    """What a row's keys suggest; None if nothing."""
+    if kind == "corpus":
+        title, text = _first(row, _TITLES), _first(row, _TEXTS)
+        return Proposal({"title": title, "text": text}) if title and text else None
+    prompt = _first(row, (*PROMPT_COLUMNS, *_OTHER_PROMPTS))
+    if not prompt:
+        return None
+    if prompt == "instruction" and ("output" in row or "input" in row):
+        return _alpaca(row)
+    answer = _first(row, tuple(name for name in _ANSWERS if name != prompt))
+    paths = {"prompt": prompt, **({"answer": answer} if answer else {})}
+    notes = []
+    if answer and answer != "answer":
+        notes.append(f"The answer is taken from '{answer}'.")
+    if prompt not in PROMPT_COLUMNS:
+        notes.append(f"The prompt is taken from '{prompt}'.")
+    return Proposal(paths, tuple(notes))
+
+
+def _alpaca(row: Mapping[str, Any]) -> Proposal:
+    paths = {"prompt": "instruction"}
+    paths |= {"input": "input"} if "input" in row else {}
+    paths |= {"system": "system"} if "system" in row else {}
+    paths |= {"answer": "output"} if "output" in row else {}
+    return Proposal(paths, ("Alpaca format detected: instruction and input make the prompt.",))
+
+
+def _first(row: Mapping[str, Any], paths: tuple[str, ...]) -> str:
+    return next((path for path in paths if value_at(row, path) is not MISSING), "")
+
+
+def lacking(row: Mapping[str, Any], kind: str) -> str:
+    """The sentence for a row that no mapping was found for."""
+    columns = ", ".join(repr(name[:40]) for name in list(row)[:20]) or "none"
+    needed = (
+        "'title' and 'text'"
+        if kind == "corpus"
+        else "a prompt ('messages', 'prompt', 'question', …)"
+    )
+    return f"Needs {needed}; its columns are {columns}. Say in the mapping which column is which."
