@@ -16,7 +16,6 @@ import os
 import platform
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from functools import cache
 from pathlib import Path
 
 import torch
+
+from .. import built_files
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.c", "products.c"))
 FLAGS = (
@@ -75,7 +76,7 @@ def native() -> Native:
 
 def cache_directory() -> Path:
     """Where built libraries are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "marlaas" / "native"
+    return built_files.cache_directory("native")
 
 
 def _loaded(command: list[str]) -> ctypes.CDLL:
@@ -92,12 +93,10 @@ def _built(command: list[str]) -> Path:
 
     Raises: OSError, RuntimeError (nobody's home), SubprocessError.
     """
-    directory = cache_directory()
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _require_own(directory)
+    directory = built_files.built_directory("native")
     path = directory / f"kernels-{_key(command)}.so"
     if path.exists():
-        _require_own(path)
+        built_files.require_own(path)
     else:
         handle, unfinished = tempfile.mkstemp(".so", dir=directory)
         os.close(handle)
@@ -124,13 +123,6 @@ def _is_whole(path: Path) -> bool:
     return hashlib.sha256(content[:-DIGEST_BYTES]).digest() == content[-DIGEST_BYTES:]
 
 
-def _require_own(path: Path) -> None:
-    """What others can write is not run. Raises: OSError."""
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise OSError(f"{path} is a link, another user's, or others may write to it")
-
-
 def _key(command: list[str]) -> str:
     """Of source, flags, compiler and processor: a home directory may serve several machines."""
     version = subprocess.run(
@@ -141,17 +133,10 @@ def _key(command: list[str]) -> str:
         errors="replace",
         timeout=BUILD_TIMEOUT_S,
     ).stdout
-    processor = torch.backends.cpu.get_cpu_capability() + "".join(_processor_lines())
+    processor = torch.backends.cpu.get_cpu_capability() + built_files.processor()
     sources = [source.read_bytes() for source in SOURCES]
     parts = (*sources, " ".join(FLAGS).encode(), version.encode(), processor.encode())
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
-def _processor_lines() -> list[str]:
-    """Model and features of the first processor."""
-    wanted = ("model name", "flags")
-    lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    return [line for line in lines if line.startswith(wanted)]
+    return built_files.key_of(parts)
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:

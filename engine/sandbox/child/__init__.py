@@ -1,0 +1,4 @@
+"""The sandbox's child process: one tenant, one compiled component, no way out.
+
+Started with this package's parent folder as its path, so it imports nothing else of the engine.
+"""
