@@ -18,6 +18,7 @@ from .grader import Grader
 from .length import Length
 from .numeric import Numeric
 from .pattern import Regex
+from .remote import Remote
 from .string_check import StringCheck
 from .tags import Format
 
@@ -33,6 +34,7 @@ GRADERS: dict[str, type[Any]] = {
     "regex": Regex,
     "format": Format,
     "length": Length,
+    "remote": Remote,
 }
 ALIASES = {"exact": "string_check"}  # names that stored tasks or other tools use
 
