@@ -12,12 +12,16 @@ class TokenBucket:
         self._tokens = float(burst)
         self._seen_at = 0.0
 
-    def take(self, now: float) -> float:
-        """Take a token, possibly one still to come. Returns the seconds until it is there."""
+    def take(self, now: float, max_wait_s: float) -> float | None:
+        """Take a token, possibly one still to come. Returns the seconds until it is there; None,
+        and takes none, if that is longer than the caller would wait."""
         self._tokens = min(self._burst, self._tokens + max(0.0, now - self._seen_at) * self._per_s)
         self._seen_at = now
+        wait_s = max(0.0, (1.0 - self._tokens) / self._per_s)
+        if wait_s > max_wait_s:
+            return None
         self._tokens -= 1.0
-        return max(0.0, -self._tokens / self._per_s)
+        return wait_s
 
 
 class Breaker:

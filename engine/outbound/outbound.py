@@ -78,6 +78,7 @@ class Outbound:
         max_bytes: int = MAX_BYTES,
         max_redirects: int = 0,
         may_repeat: bool = False,
+        pace_per_s: float | None = None,
     ) -> Answer:
         """Make one call and read its answer, whatever its status.
 
@@ -87,6 +88,7 @@ class Outbound:
         max_redirects: followed at most, 0 to 3. What leaves the origin loses secret and headers.
         may_repeat: whether doing it twice does no harm; then 429, 502, 503, 504 and lost
             connections are tried again.
+        pace_per_s: of the tenant's calls to this host that give the same pace; the others wait.
         Raises: OutboundError with a sentence for the tenant.
         """
         assert 0 <= max_redirects <= MAX_REDIRECTS
@@ -102,7 +104,7 @@ class Outbound:
         hop = Hop(method, target, found, content)
         await self._forget_idle()
         tenancy = self._tenancy(tenant)
-        async with tenancy.turn():
+        async with tenancy.turn(target.netloc, pace_per_s):
             call = Call(tenancy, self.check_url, timeout_s, max_bytes, max_redirects, may_repeat)
             return await call.run(hop)
 

@@ -13,7 +13,8 @@ import httpcore2
 from .errors import TenantBusy
 from .limits import Breaker, TokenBucket
 
-MAX_HOSTS = 100  # whose failures are remembered; the longest unused is forgotten
+MAX_HOSTS = 100  # whose failures and paces are remembered; the longest unused is forgotten
+MAX_WAIT_S = 300.0  # that a rate may hold a call up
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Tenancy:
         self._bucket = TokenBucket(limits.per_s, limits.burst)
         self._pools: dict[str, httpcore2.AsyncConnectionPool] = {}
         self._breakers: OrderedDict[str, Breaker] = OrderedDict()
+        self._paces: OrderedDict[tuple[str, float], TokenBucket] = OrderedDict()
         self._num_calls = 0  # waiting or under way
 
     @property
@@ -68,19 +70,19 @@ class Tenancy:
             self._breaker(host).succeeded()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a call's turn and hold it. Raises: TenantBusy if too many wait already."""
+    async def turn(self, host: str, pace_per_s: float | None) -> AsyncIterator[None]:
+        """Wait for a call's turn and hold it; pace: of those to this host that give the same.
+
+        Raises: TenantBusy if too many wait already.
+        """
         if self._num_calls >= self._limits.concurrency + self._limits.max_waiting:
-            raise TenantBusy(
-                f"{self._limits.max_waiting:,} of your calls are waiting already; run fewer tasks"
-                " that call servers at once, or make the servers answer faster."
-            )
+            raise _busy(f"{self._limits.max_waiting:,} of your calls are waiting already")
         self._num_calls += 1
         try:
+            if pace_per_s is not None:
+                await self._wait(self._pace(host, pace_per_s))
             async with self._slots:
-                delay_s = self._bucket.take(self._clock())
-                if delay_s:
-                    await asyncio.sleep(delay_s)
+                await self._wait(self._bucket)
                 yield
         finally:
             self._num_calls -= 1
@@ -91,6 +93,21 @@ class Tenancy:
             await pool.aclose()
         self._pools.clear()
 
+    async def _wait(self, bucket: TokenBucket) -> None:
+        wait_s = bucket.take(self._clock(), MAX_WAIT_S)
+        if wait_s is None:
+            raise _busy(f"Your calls would wait for more than {MAX_WAIT_S:.0f} s")
+        if wait_s:
+            await asyncio.sleep(wait_s)
+
+    def _pace(self, host: str, per_s: float) -> TokenBucket:
+        key = (host, per_s)
+        found = self._paces.setdefault(key, TokenBucket(per_s, max(1, int(per_s))))
+        self._paces.move_to_end(key)
+        if len(self._paces) > MAX_HOSTS:
+            self._paces.popitem(last=False)
+        return found
+
     def _breaker(self, host: str) -> Breaker:
         limits = self._limits
         found = self._breakers.setdefault(host, Breaker(limits.num_failures, limits.pause_s))
@@ -98,3 +115,9 @@ class Tenancy:
         if len(self._breakers) > MAX_HOSTS:
             self._breakers.popitem(last=False)
         return found
+
+
+def _busy(what: str) -> TenantBusy:
+    return TenantBusy(
+        f"{what}; run fewer tasks that call servers at once, or allow more calls a minute."
+    )

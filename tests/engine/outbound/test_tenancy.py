@@ -171,6 +171,29 @@ def test_more_calls_than_the_rate_wait(monkeypatch: Any) -> None:
     asyncio.run(story())
 
 
+def test_a_pace_holds_back_the_calls_that_ask_for_it_alone(monkeypatch: Any) -> None:
+    async def story() -> None:
+        waits: list[float] = []
+
+        async def sleep(delay_s: float) -> None:
+            waits.append(delay_s)
+
+        monkeypatch.setattr("engine.outbound.tenancy.asyncio.sleep", sleep)
+        async with loopback(echo, clock=Clock()) as (client, server, url):
+            for _ in range(3):
+                await client.request("acme", "GET", url, pace_per_s=0.01)
+                await client.request("acme", "GET", url)
+            await client.request("other", "GET", url, pace_per_s=0.01)
+            assert waits == [100.0, 200.0]
+            await client.request("acme", "GET", url, pace_per_s=0.01)
+            with pytest.raises(TenantBusy, match="would wait for more than 300 s"):
+                await client.request("acme", "GET", url, pace_per_s=0.01)
+            assert waits == [100.0, 200.0, 300.0]
+            assert len(server.received) == 8
+
+    asyncio.run(story())
+
+
 def test_tenants_that_call_nothing_are_forgotten(monkeypatch: Any) -> None:
     monkeypatch.setattr("engine.outbound.outbound.MAX_TENANTS", 3)
 
