@@ -17,7 +17,7 @@ from .latex import last_box
 from .numerals import DECIMAL_MARKS
 from .quantities import Quantity, first_quantity, last_quantity, read_quantity
 
-MAX_TEXT_CHARACTERS = 100_000  # of the end that is looked at; what is longer is cut
+MAX_TEXT_CHARACTERS = 20_000  # of the end that is looked at (of the start, for the first)
 
 
 @dataclass(frozen=True)

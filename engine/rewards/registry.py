@@ -16,6 +16,7 @@ from ..errors import SpecError
 from ..parameters import convert, describe, number, shown, text, unknown
 from .grader import Grader
 from .length import Length
+from .math_answer import Math
 from .numeric import Numeric
 from .pattern import Regex
 from .remote import Remote
@@ -31,6 +32,7 @@ WEIGHT_LIMITS = {"low": -1000.0, "high": 1000.0}
 GRADERS: dict[str, type[Any]] = {
     "string_check": StringCheck,
     "numeric": Numeric,
+    "math": Math,
     "regex": Regex,
     "format": Format,
     "length": Length,
