@@ -8,6 +8,7 @@ a tenant with many calls goes to the end of the line after each turn of a second
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -69,11 +70,12 @@ class Pool:
         waiting = [future for queue in self._waiting.values() for future in queue]
         self._waiting.clear()
         for future in waiting:
-            future.cancel()
+            future.set_exception(OSError(errno.ESHUTDOWN, "it is being closed"))
         starting = [place.start for place in self._places if place.start is not None]
         for place in list(self._places):
             self._drop(place)
-        await asyncio.gather(*starting, *self._ending, return_exceptions=True)
+        await asyncio.gather(*starting, return_exceptions=True)
+        await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _place(self, tenant: str) -> _Place:
         future: asyncio.Future[_Place] = asyncio.get_running_loop().create_future()

@@ -88,10 +88,10 @@ class Child:
 
     def kill(self) -> None:
         """At once; the loop's watcher reaps it."""
-        self._is_lost = True
-        if self._process.returncode is None:
+        if self._process.returncode is None and not self._is_lost:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
+        self._is_lost = True
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -99,6 +99,8 @@ class Child:
         """Kill it and wait until nothing is left of it."""
         self.kill()
         await self._process.wait()
+        self._process._transport.close()  # type: ignore[attr-defined]
+        await asyncio.sleep(0)  # for the loop to close the pipes, were it the last thing it does
 
     async def _guarded(self, exchange: Any, limit_s: float) -> tuple[dict[str, Any], str]:
         try:
@@ -110,7 +112,11 @@ class Child:
             raise ChildLostError(f"no answer within {limit_s:.0f} s", is_late=True) from None
         except (OSError, EOFError, ValueError) as error:
             self.kill()
-            raise ChildLostError(f"the process ended ({type(error).__name__})") from None
+            code = self._process.returncode
+            log.warning(
+                "A sandbox's process ended (%s, exit status %s)", type(error).__name__, code
+            )
+            raise ChildLostError("the process ended") from None
         except BaseException:  # cancelled: the answer that is still to come is nobody's
             self.kill()
             raise

@@ -103,14 +103,16 @@ class Server:
             self._used.pop().close()
 
     def prepare(self, head: dict[str, Any]) -> None:
-        """Load the source again, for the next call of it."""
+        """Load the source again, for the next call of it; its failures are for then, too."""
         if head["op"] != "call" or (key := (head["source"], head["kind"])) in self._prepared:
             return
         with contextlib.suppress(Trapped):
             guest, problem = self._load_new(*key, PREPARE_WITHIN_S)
-            self._prepared[key] = guest, problem
+            self._used.append(guest)
             if problem == "{}":
-                guest.invoke("call", PREPARE_WITHIN_S, "[]")  # no rows: brings in the pages
+                self._invoke(guest, "call", PREPARE_WITHIN_S, "[]")  # no rows: brings in the pages
+            self._used.pop()
+            self._prepared[key] = guest, problem
         while len(self._prepared) > MAX_PREPARED:
             self._prepared.pop(next(iter(self._prepared)))[0].close()
 

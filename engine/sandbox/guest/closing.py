@@ -78,6 +78,7 @@ class Files:
 def close_interpreter(output: Capture) -> None:
     sys.stdin = io.StringIO()
     sys.stdout = sys.stderr = output
+    sys.__stdout__ = sys.__stderr__ = output  # type: ignore[misc, assignment]
     sys.path[:] = []
     kept = ("BuiltinImporter", "FrozenImporter")
     sys.meta_path[:] = [f for f in sys.meta_path if getattr(f, "__name__", "") in kept]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from engine.sandbox import Sandboxes, Score
@@ -98,6 +99,19 @@ def test_text_of_all_scripts_and_lone_surrogates_arrive(score: Callable[..., Sco
         "def reward(completion):\n    return [*map(ord, completion)] == [233, 0x1F600, 0xD800]\n"
     )
     assert score(source, "é😀\ud800") == Score(1.0)
+
+
+def test_who_waits_when_sandboxes_are_closed_is_told(run: Run) -> None:
+    async def story() -> list[Score]:
+        closing = Sandboxes(max_children=1)
+        first = asyncio.create_task(closing.score("alice", PER_ROW, [call("4", answer="4")]))
+        second = asyncio.create_task(closing.score("alice", PER_ROW, [call("4", answer="4")]))
+        await asyncio.sleep(0)
+        await closing.close()
+        return [*await first, *await second]
+
+    for found in run(story()):
+        assert found.error.startswith("python_grader_server_error: the sandbox")
 
 
 def test_no_rows_are_no_scores(run: Run, sandboxes: Sandboxes) -> None:

@@ -1,0 +1,299 @@
+"""Who gets a child when: with children that only pretend, and with real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.sandbox import Limits, Sandboxes, Score, pool
+from engine.sandbox.pool import Pool
+
+from .conftest import Run, call
+
+GOOD = "def reward(completion):\n    return len(completion)\n"
+LOOP = "def reward(completion):\n    while True: pass\n"
+OWN = "def reward(completion):\n    sum(range(20000))\n    return len(completion)\n"
+
+
+class Pretended:
+    """A child without a process."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self.sessions: set[Any] = set()
+
+    async def end(self) -> None:
+        self.is_alive = False
+
+
+class Children:
+    """Starts pretended children, and knows all that ever were."""
+
+    def __init__(self) -> None:
+        self.all: list[Pretended] = []
+
+    async def start(self) -> Any:
+        await asyncio.sleep(0)
+        self.all.append(Pretended())
+        return self.all[-1]
+
+    @property
+    def num_alive(self) -> int:
+        return sum(child.is_alive for child in self.all)
+
+
+async def used(pool: Pool, tenant: str, log: list[str] | None = None) -> Any:
+    async with pool.child_of(tenant) as child:
+        await asyncio.sleep(0)
+        if log is not None:
+            log.append(tenant)
+        return child
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_tenant_keeps_its_child_and_nobody_else_ever_gets_it() -> None:
+    async def story() -> None:
+        children = Children()
+        pool = Pool(children.start, max_children=1)
+        first = await used(pool, "alice")
+        assert await used(pool, "alice") is first
+        other = await used(pool, "mallory")
+        assert other is not first and not first.is_alive
+        assert await used(pool, "alice") is not other
+        await pool.close()
+        assert children.num_alive == 0
+
+    asyncio.run(story())
+
+
+def test_a_spare_child_waits_for_the_next_tenant_and_is_one_of_all() -> None:
+    async def story() -> None:
+        children = Children()
+        pool = Pool(children.start, max_children=3)
+        await used(pool, "alice")
+        await settled()
+        assert len(children.all) == 2
+        assert await used(pool, "mallory") is children.all[1]
+        await settled()
+        assert len(children.all) == children.num_alive == 3
+        await used(pool, "carol")
+        await settled()
+        assert len(children.all) == 3
+        await pool.close()
+
+    asyncio.run(story())
+
+
+def test_there_are_never_more_children_than_allowed() -> None:
+    async def story() -> None:
+        children = Children()
+        pool = Pool(children.start, max_children=2)
+        log: list[str] = []
+        names = [f"tenant{number}" for number in range(8)] * 5
+        most = 0
+
+        async def watched(name: str) -> None:
+            nonlocal most
+            async with pool.child_of(name):
+                most = max(most, children.num_alive)
+                await asyncio.sleep(0)
+                log.append(name)
+
+        await asyncio.gather(*(watched(name) for name in names))
+        assert sorted(log) == sorted(names) and most <= 2
+        await pool.close()
+
+    asyncio.run(story())
+
+
+def test_many_calls_of_one_tenant_do_not_keep_another_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "TURN_S", -1.0)
+
+    async def story() -> list[str]:
+        line = Pool(Children().start, max_children=1)
+        log: list[str] = []
+        calls = [used(line, "mallory", log) for _ in range(20)]
+        calls += [used(line, "alice", log), used(line, "bob", log)]
+        await asyncio.gather(*calls)
+        await line.close()
+        return log
+
+    log = asyncio.run(story())
+    assert log[:4] == ["mallory", "alice", "bob", "mallory"] and len(log) == 22
+
+
+def test_who_stops_waiting_leaves_the_line_and_takes_nothing() -> None:
+    async def story() -> None:
+        pool = Pool(Children().start, max_children=1)
+        async with pool.child_of("alice"):
+            waiting = asyncio.create_task(used(pool, "mallory"))
+            await settled()
+            waiting.cancel()
+            await settled()
+        assert await asyncio.wait_for(used(pool, "bob"), 5)
+        await pool.close()
+
+    asyncio.run(story())
+
+
+def test_a_child_that_cannot_start_fails_who_waits_for_it_and_nobody_later() -> None:
+    async def story() -> None:
+        children = Children()
+        failures = [OSError("no more processes")]
+
+        async def start() -> Any:
+            if failures:
+                raise failures.pop()
+            return await children.start()
+
+        pool = Pool(start, max_children=1)
+        with pytest.raises(OSError, match="no more processes"):
+            await used(pool, "alice")
+        assert await used(pool, "alice") is children.all[0]
+        await pool.close()
+
+    asyncio.run(story())
+
+
+def test_children_that_are_idle_for_long_end_unless_a_session_lives_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "SWEEP_S", 0.01)
+    monkeypatch.setattr(pool, "IDLE_S", 0.0)
+
+    async def story() -> None:
+        line = Pool(Children().start, max_children=2)
+        idle = await used(line, "alice")
+        kept = await used(line, "bob")
+        kept.sessions.add("episode")
+        while idle.is_alive:
+            await asyncio.sleep(0.01)
+        assert kept.is_alive
+        await line.close()
+        assert not kept.is_alive
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def test_a_child_that_died_while_idle_costs_no_call() -> None:
+    async def story() -> None:
+        pool = Pool(Children().start, max_children=1)
+        first = await used(pool, "alice")
+        first.is_alive = False
+        assert await used(pool, "alice") is not first
+        await pool.close()
+
+    asyncio.run(story())
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_a_killed_child_costs_the_call_under_way_and_no_other(run: Run) -> None:
+    async def story() -> list[list[Score]]:
+        sandboxes = Sandboxes(max_children=1)
+        await sandboxes.score("alice", GOOD, [call("x")])
+        [child] = sandboxes._pool.children
+        calls = [
+            asyncio.create_task(sandboxes.score("alice", OWN, [call("xyz")])) for _ in range(20)
+        ]
+        await calls[3]
+        os.kill(child.pid, signal.SIGKILL)
+        found = await asyncio.gather(*calls)
+        assert not is_there(child.pid)
+        await sandboxes.close()
+        return found
+
+    found = run(story())
+    lost = [score for [score] in found if score.value is None]
+    assert len(lost) <= 1
+    assert all(s.error.startswith("python_grader_server_error: the sandbox") for s in lost)
+    assert sum(score == Score(3.0) for [score] in found) == 20 - len(lost)
+
+
+def test_a_child_that_answers_nothing_is_killed_and_reaped(run: Run) -> None:
+    async def story() -> None:
+        sandboxes = Sandboxes(max_children=1, limits=Limits(load_s=0.2, row_s=0.2, grace_s=0.2))
+        await sandboxes.score("alice", GOOD, [call("x")])
+        [child] = sandboxes._pool.children
+        os.kill(child.pid, signal.SIGSTOP)
+        [found] = await sandboxes.score("alice", GOOD, [call("x")])
+        assert found.error.startswith("unresponsive_reward_error: it did not end within 0.2 s")
+        assert await sandboxes.score("alice", GOOD, [call("x")]) == [Score(1.0)]
+        assert not is_there(child.pid)
+        await sandboxes.close()
+
+    run(story())
+
+
+def test_a_cancelled_call_leaves_the_tenants_next_one_unharmed(run: Run) -> None:
+    async def story() -> None:
+        sandboxes = Sandboxes(max_children=1, limits=Limits(row_s=60.0))
+        running = asyncio.create_task(sandboxes.score("alice", LOOP, [call()]))
+        waiting = asyncio.create_task(sandboxes.score("alice", LOOP, [call()]))
+        while not sandboxes._pool.children:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        for task in (running, waiting):
+            task.cancel()
+        for task in (running, waiting):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await sandboxes.score("alice", GOOD, [call("xy")]) == [Score(2.0)]
+        await sandboxes.close()
+
+    run(story())
+
+
+def test_calls_of_a_session_at_once_are_done_in_order(run: Run) -> None:
+    async def story() -> list[str]:
+        sandboxes = Sandboxes(max_children=1)
+        codes = ["x = [1]", "x.append(2)", "x.append(3)", "x"]
+        turns = [sandboxes.execute("alice", "one", code) for code in codes]
+        done = await asyncio.gather(*turns)
+        await sandboxes.close()
+        return [turn.output for turn in done]
+
+    assert run(story()) == ["", "", "", "[1, 2, 3]\n"]
+
+
+def test_a_session_whose_child_made_room_for_another_tenant_says_so(run: Run) -> None:
+    async def story() -> None:
+        sandboxes = Sandboxes(max_children=1)
+        await sandboxes.execute("alice", "one", "x = 1")
+        assert await sandboxes.score("bob", GOOD, [call("x")]) == [Score(1.0)]
+        found = await sandboxes.execute("alice", "one", "print('on')")
+        assert found.is_restarted and found.output == "on\n"
+        await sandboxes.close()
+
+    run(story())
+
+
+def test_six_tenants_share_two_children(run: Run) -> None:
+    async def story() -> set[int]:
+        sandboxes = Sandboxes(max_children=2)
+        pids: set[int] = set()
+
+        async def one(tenant: str, number: int) -> None:
+            assert await sandboxes.score(tenant, GOOD, [call("x" * number)]) == [Score(number)]
+            pids.update(child.pid for child in sandboxes._pool.children)
+            assert len(sandboxes._pool.children) <= 2
+
+        names = [f"tenant{number}" for number in range(6)] * 3
+        await asyncio.gather(*(one(name, number) for number, name in enumerate(names)))
+        await sandboxes.close()
+        return pids
+
+    assert not any(is_there(pid) for pid in run(story()))
