@@ -208,7 +208,11 @@ SPECTACULAR_SETTINGS = {
         "jobs.api.documents.add_errors",
     ],
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "ENUM_NAME_OVERRIDES": {"TaskState": "jobs.models.Task.State"},
+    "ENUM_NAME_OVERRIDES": {
+        "TaskState": "jobs.models.Task.State",
+        "DatasetKind": "jobs.models.Dataset.Kind",
+        "ImportState": "jobs.models.dataset.DatasetImport.State",
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
@@ -245,10 +249,11 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = True
 
-MAX_UPLOAD_MIB = env.int("MAX_UPLOAD_MIB", default=64)
-DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_UPLOAD_MIB * 2**20
+MAX_UPLOAD_MIB = env.int("MAX_UPLOAD_MIB", default=2048)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 2**20  # of a form's fields; files go to disk
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20
-FILE_UPLOAD_TEMP_DIR = None
+FILE_UPLOAD_TEMP_DIR = str(VAR_DIR / "uploads")  # /tmp may be memory
+Path(FILE_UPLOAD_TEMP_DIR).mkdir(mode=0o700, exist_ok=True)
 
 # Who sees whose stages on the shared timeline: open (names), anonymous, own-only.
 TIMELINE_PRIVACY = env("TIMELINE_PRIVACY", default="anonymous")
@@ -260,6 +265,9 @@ BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the d
 WORKER_NAME = env("MARLAAS_WORKER_NAME", default="")
 WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
 ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once
+# Addresses beside the public internet that tenants' tools and graders may call, with plain http, too:
+# network:port, such as 10.1.0.0/16:8080
+OUTBOUND_ALLOWED = env.list("OUTBOUND_ALLOWED", default=[])
 ENVIRONMENT_EPISODES = 2_000  # that wait for tools and graders at once in one environment worker
 # Memory of our own engine at most; KV 0: 1 GiB, or what one longest sequence needs if that is more
 ROLLOUT_KV_MIB = env.int("ROLLOUT_KV_MIB", default=0)

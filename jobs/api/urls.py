@@ -31,11 +31,28 @@ urlpatterns = [
     path("reward-functions", catalogue.RewardFunctions.as_view(), name="api-reward-functions"),
     path("settings", catalogue.Settings.as_view(), name="api-settings"),
     path("datasets", datasets.Datasets.as_view(), name="api-datasets"),
+    path("datasets/preview", datasets.FilePreview.as_view(), name="api-file-preview"),
     path("datasets/<uuid:dataset_id>", datasets.DatasetDetail.as_view(), name="api-dataset"),
     path(
         "datasets/<uuid:dataset_id>/preview",
         datasets.DatasetPreview.as_view(),
         name="api-dataset-preview",
+    ),
+    path(
+        "datasets/<uuid:dataset_id>/lengths",
+        datasets.DatasetLengths.as_view(),
+        name="api-dataset-lengths",
+    ),
+    path(
+        "datasets/<uuid:dataset_id>/overlap",
+        datasets.DatasetOverlap.as_view(),
+        name="api-dataset-overlap",
+    ),
+    path("dataset-imports", datasets.Imports.as_view(), name="api-dataset-imports"),
+    path(
+        "dataset-imports/<uuid:import_id>",
+        datasets.ImportDetail.as_view(),
+        name="api-dataset-import",
     ),
     path("tasks", tasks.Tasks.as_view(), name="api-tasks"),
     path(TASK, tasks.TaskDetail.as_view(), name="api-task"),

@@ -1,10 +1,10 @@
-"""Chores: preparing tasks, cleaning up."""
+"""Chores: preparing tasks, importing large datasets, cleaning up."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jobs.services import flights, preparation, retention
+from jobs.services import dataset_imports, flights, preparation, retention
 from marlaas_site.celery import app
 
 
@@ -14,8 +14,15 @@ def prepare(message: dict[str, Any]) -> None:
     preparation.prepare_task(message["task"])
 
 
+@app.task(name="chores.import_dataset")
+def import_dataset(message: dict[str, Any]) -> None:
+    """Read an upload that is too large for a request."""
+    dataset_imports.run_import(message["import"])
+
+
 @app.task(name="chores.clean")
 def clean() -> None:
     """Throw away what nobody needs."""
     retention.clean()
+    dataset_imports.tend_imports()
     flights.forget_dead_queues()

@@ -15,7 +15,8 @@ API = "/api/v1/"
 class Case:
     """One endpoint.
 
-    kind: "row": one row of a tenant, 404 for strangers. "list": rows of the user's own tenants.
+    kind: "row": one row of a tenant, 404 for strangers. "query": such a row, with parameters that
+    must be there. "list": rows of the user's own tenants.
     "shared": the same for everybody. "operator": 404 for all but staff.
     """
 
@@ -55,6 +56,13 @@ CASES = {
     "api-datasets": Case("list", ("get", "post")),
     "api-dataset": Case("row", ("get",), _dataset),
     "api-dataset-preview": Case("row", ("get",), _dataset),
+    "api-dataset-lengths": Case("query", ("get",), _dataset),
+    "api-dataset-overlap": Case("query", ("get",), _dataset),
+    "api-file-preview": Case("shared", ("post",)),
+    "api-dataset-imports": Case("list"),
+    "api-dataset-import": Case(
+        "row", ("get",), lambda world: {"import_id": world.dataset_import.pk}
+    ),
     "api-tasks": Case("list", ("get", "post")),
     "api-task": Case("row", ("get",), _task),
     "api-task-cancel": Case("row", ("post",), _task),

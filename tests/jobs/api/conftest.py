@@ -18,7 +18,7 @@ from rest_framework.test import APIClient
 
 from engine.types import pack_ids
 from jobs import artifacts
-from jobs.models import Group, Member, PolicyVersion, Span, Step, Task, TokenLabel
+from jobs.models import DatasetImport, Group, Member, PolicyVersion, Span, Step, Task, TokenLabel
 from jobs.services import events
 from jobs.services.payloads import write_group, write_prompts
 from tests.jobs.trajectories import trajectory
@@ -66,6 +66,7 @@ class World:
     group: Group
     version: PolicyVersion
     label: TokenLabel
+    dataset_import: DatasetImport
 
 
 @pytest.fixture
@@ -99,7 +100,10 @@ def world(make_task: Any, alice: Any, dataset: Any, tmp_path: Path) -> World:
     label = TokenLabel.objects.create(user=alice, digest=token.digest, name="secret token")
     task.refresh_from_db()
     groups[0].refresh_from_db()
-    return World(task, step, groups[0], version, label)
+    dataset_import = DatasetImport.objects.create(
+        tenant=task.tenant, created_by=alice, name="secret rows", file_name="secret.csv"
+    )
+    return World(task, step, groups[0], version, label, dataset_import)
 
 
 def _adapter(task: Task, directory: Path) -> str:

@@ -88,6 +88,7 @@ def _rows(world: Any) -> dict[str, str]:
         "group_id": str(world.group.pk),
         "dataset_id": str(world.task.dataset_id),
         "token_id": str(uuid.uuid4()),
+        "import_id": str(world.dataset_import.pk),
         "slug": "acme",
     }
 

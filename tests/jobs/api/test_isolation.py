@@ -35,13 +35,13 @@ def test_without_a_token_nothing_answers(world: Any, name: str, method: str) -> 
     assert response["WWW-Authenticate"] == "Token"
 
 
-@pytest.mark.parametrize(("name", "method"), of_kind("row", "operator"))
+@pytest.mark.parametrize(("name", "method"), of_kind("row", "query", "operator"))
 def test_a_stranger_gets_404_as_for_what_never_was(
     world: Any, client_of: Any, mallory: Any, name: str, method: str
 ) -> None:
     nothing = SimpleNamespace(pk=uuid.uuid4(), number=0, dataset_id=uuid.uuid4())
     unknown = SimpleNamespace(task=nothing, step=nothing, group=nothing, version=nothing)
-    unknown.label = nothing
+    unknown.label = unknown.dataset_import = nothing
     before = Task.objects.values().get(pk=world.task.pk)
     stranger = client_of(mallory)
     foreign, absent = (
