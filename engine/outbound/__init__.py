@@ -21,6 +21,7 @@ from .errors import (
 )
 from .outbound import Outbound
 from .tenancy import Limits
+from .transport import OutboundTransport
 from .urls import Target, check_url, read_url
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Limits",
     "Outbound",
     "OutboundError",
+    "OutboundTransport",
     "RequestRefused",
     "ServerSilent",
     "ServerUnreachable",

@@ -20,7 +20,7 @@ from .urls import Target
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 # Ours to set: they say where a message ends, which host is meant, and how it is packed.
-_OWN_HEADERS = frozenset(
+OWN_HEADERS = frozenset(
     (
         "host",
         "content-length",
@@ -44,7 +44,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
         plain = name.lower()
         if not plain or not _TOKEN.issuperset(plain) or plain.startswith("proxy-"):
             raise RequestRefused(f"{name[:60]!r} is not a header that can be sent.")
-        if plain in _OWN_HEADERS:
+        if plain in OWN_HEADERS:
             raise RequestRefused(f"The header {name} is set by the service and cannot be given.")
         if not value.isascii() or not value.isprintable() or value != value.strip():
             raise RequestRefused(
