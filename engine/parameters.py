@@ -7,11 +7,14 @@ document about it. Nothing here knows what the parameters are for.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, field, fields
 from typing import Any
+
+from .json_objects import canonical_object
 
 SHOWN_CHARACTERS = 60
 _REFUSED = ("Cc", "Cs", "Zl", "Zp")  # Unicode categories
@@ -22,7 +25,8 @@ _DIRECTIONS = frozenset(chr(code) for code in (*range(0x202A, 0x202F), *range(0x
 def parameter(default: Any, help: str, **limits: Any) -> Any:
     """A dataclass field whose type is its default's.
 
-    limits: `low`, `high` (inclusive), `above` (exclusive), `choices`, `max_length` (characters).
+    limits: `low`, `high` (inclusive), `above` (exclusive), `choices`, `max_length` (characters),
+    `json` (a JSON object, kept as its canonical text).
     """
     return field(default=default, metadata={"help": help, **limits})
 
@@ -34,6 +38,8 @@ def convert(spec: Field[Any], value: Any) -> Any:
         return choice(value, limits["choices"])
     if isinstance(spec.default, bool):
         return _truth(value)
+    if "json" in limits:
+        return canonical_object(value, limits["max_length"])
     if isinstance(spec.default, str):
         return text(value, limits.get("max_length", 100))
     return number(value, limits, is_whole=isinstance(spec.default, int))
@@ -129,6 +135,11 @@ def describe(cls: type) -> list[dict[str, Any]]:
                 for key, value in spec.metadata.items()
             },
         }
+        | (_as_object(spec) if "json" in spec.metadata else {})
         for spec in fields(cls)
         if spec.metadata
     ]
+
+
+def _as_object(spec: Field[Any]) -> dict[str, Any]:
+    return {"type": "object", "default": json.loads(str(spec.default))}

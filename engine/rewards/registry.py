@@ -20,6 +20,7 @@ from .math_answer import Math
 from .numeric import Numeric
 from .pattern import Regex
 from .remote import Remote
+from .schema import JSONSchema
 from .string_check import StringCheck
 from .tags import Format
 
@@ -34,6 +35,7 @@ GRADERS: dict[str, type[Any]] = {
     "numeric": Numeric,
     "math": Math,
     "regex": Regex,
+    "json_schema": JSONSchema,
     "format": Format,
     "length": Length,
     "remote": Remote,
@@ -52,7 +54,14 @@ def catalogue() -> list[dict[str, Any]]:
 def dump_graders(graders: tuple[Grader, ...]) -> list[dict[str, Any]]:
     """Plain mappings that `parse_graders` reads back to equal reward functions."""
     kinds = {cls: kind for kind, cls in GRADERS.items()}
-    return [{"type": kinds[type(grader)], **asdict(grader)} for grader in graders]  # type: ignore[call-overload]
+    return [{"type": kinds[type(grader)], **_values(grader)} for grader in graders]
+
+
+def _values(grader: Any) -> dict[str, Any]:
+    """A reward function's fields; JSON objects as such, not as the texts that they are kept as."""
+    texts = [spec.name for spec in fields(grader) if "json" in spec.metadata]
+    values = asdict(grader)
+    return values | {name: json.loads(values[name]) for name in texts}
 
 
 def grader_digest(graders: Sequence[Grader]) -> str:

@@ -6,6 +6,7 @@ Names of inputs are the paths that errors come back under (`config.learning_rate
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +47,7 @@ GROUPS = (
 
 @dataclass
 class Input:
-    """One labelled input. kind: number, text, select, check or several."""
+    """One labelled input. kind: number, text, lines, select, check or several."""
 
     name: str
     label: str
@@ -154,7 +155,11 @@ class TaskForm:
         )
         if kind == "text" and "choices" in spec:
             kind = "select"
+        if "json" in spec or spec.get("is_multiline"):
+            kind = "lines"
         value = self.values.get(path, spec["default"] if default is None else default)
+        if "json" in spec and not isinstance(value, str):
+            value = json.dumps(value, indent=2, ensure_ascii=False) if value else ""
         if kind == "check":
             value = str(value).lower() == "true"
         return Input(

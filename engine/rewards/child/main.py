@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 FUNCTIONS = {
     "math": ("mathematics", "score"),
     "math_is_readable": ("mathematics", "is_readable"),
+    "json_schema": ("schemas", "is_valid"),
 }
 NICE = 5  # the engine's own processes go first
 NUM_FILES = 64

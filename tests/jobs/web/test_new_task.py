@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from typing import Any
 
@@ -101,6 +103,23 @@ def test_a_clone_of_an_old_task_shows_its_function_by_todays_name(
     chosen = re.findall(r'<option value="(\w+)" data-help="[^"]*" selected>', text)
     assert chosen == ["string_check"]
     assert 'value="2.5"' in text
+
+
+def test_a_json_parameter_is_written_in_a_text_area_and_kept_as_an_object(
+    browser_of: Any, alice: Any, dataset: Any, base_model: Any
+) -> None:
+    schema = '{"type": "object",\r\n "required": ["a"]}'
+    form = _form(dataset, **{"graders.2.type": "json_schema", "graders.2.schema": schema})
+    assert browser_of(alice).post("/tasks/new/", form).status_code == 302
+    task = Task.objects.get()
+    assert task.graders[1]["schema"] == {"type": "object", "required": ["a"]}
+    text = browser_of(alice).get(f"/tasks/new/?clone={task.pk}").content.decode()
+    (shown,) = re.findall(r'name="graders.1.schema"[^>]*>\n([^<]*)</textarea>', text)
+    assert json.loads(html.unescape(shown)) == task.graders[1]["schema"]
+    broken = _form(dataset, **{"graders.2.type": "json_schema", "graders.2.schema": "{"})
+    answer = browser_of(alice).post("/tasks/new/", broken)
+    assert answer.status_code == 422
+    assert "Is not JSON" in answer.content.decode()
 
 
 def test_a_viewer_may_not_submit_and_is_told_why(
