@@ -23,6 +23,7 @@ from .remote import Remote
 from .schema import JSONSchema
 from .string_check import StringCheck
 from .tags import Format
+from .text_similarity import TextSimilarity
 
 MAX_GRADERS = 8
 MAX_NAME_CHARACTERS = 50
@@ -32,6 +33,7 @@ WEIGHT_LIMITS = {"low": -1000.0, "high": 1000.0}
 
 GRADERS: dict[str, type[Any]] = {
     "string_check": StringCheck,
+    "text_similarity": TextSimilarity,
     "numeric": Numeric,
     "math": Math,
     "regex": Regex,
