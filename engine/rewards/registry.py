@@ -17,6 +17,7 @@ from ..parameters import convert, describe, number, shown, text, unknown
 from .grader import Grader
 from .length import Length
 from .math_answer import Math
+from .multi import Multi
 from .numeric import Numeric
 from .pattern import Regex
 from .remote import Remote
@@ -24,6 +25,7 @@ from .schema import JSONSchema
 from .string_check import StringCheck
 from .tags import Format
 from .text_similarity import TextSimilarity
+from .tool_use import ToolUse
 
 MAX_GRADERS = 8
 MAX_NAME_CHARACTERS = 50
@@ -40,6 +42,8 @@ GRADERS: dict[str, type[Any]] = {
     "json_schema": JSONSchema,
     "format": Format,
     "length": Length,
+    "tool_use": ToolUse,
+    "multi": Multi,
     "remote": Remote,
 }
 ALIASES = {"exact": "string_check"}  # names that stored tasks or other tools use
@@ -85,7 +89,7 @@ def parse_graders(items: list[Any]) -> tuple[Grader, ...]:
     errors: dict[str, list[str]] = {}
     graders: list[Grader] = []
     for place, item in enumerate(items):
-        grader, wrong = _parse(item)
+        grader, wrong = parse_grader(item)
         errors.update({f"graders.{place}{path}": [message] for path, message in wrong.items()})
         if grader is not None:
             if grader.name in {other.name for other in graders}:
@@ -98,7 +102,7 @@ def parse_graders(items: list[Any]) -> tuple[Grader, ...]:
     return tuple(graders)
 
 
-def _parse(item: Any) -> tuple[Grader | None, dict[str, str]]:
+def parse_grader(item: Any) -> tuple[Grader | None, dict[str, str]]:
     """A reward function, or what is wrong with it by path below its place in the list."""
     if not isinstance(item, dict) or len(item) > MAX_KEYS:
         return None, {"": 'Must be an object such as {"type": "numeric", "target": "answer"}.'}

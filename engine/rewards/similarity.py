@@ -1,6 +1,6 @@
 """How alike two texts are, from 0 to 1, in the ways that the field names.
 
-Words are runs of letters and digits, upper and lower case alike. The answers of question answering (`token_f1`,
+Words are runs of letters and digits, upper and lower case alike. Answers to questions (`token_f1`,
 `exact_match`) are compared as HotpotQA's own evaluation does: without articles and punctuation.
 """
 
