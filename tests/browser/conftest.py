@@ -123,8 +123,11 @@ def context(context: BrowserContext) -> Iterator[BrowserContext]:
     problems: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
-        # Chromium reports the status of a form that came back with its errors.
-        if message.type == "error" and "status of 422" not in message.text:
+        # Chromium reports the status of a form that came back with its errors, or of an upload.
+        is_refusal = "status of 422" in message.text or (
+            "status of 400" in message.text and message.location["url"].endswith("/v1/datasets")
+        )
+        if message.type == "error" and not is_refusal:
             problems.append(f"{message.page and message.page.url}: {message.text}")
 
     context.add_init_script(REPORT_VIOLATIONS)

@@ -41,12 +41,16 @@ class Findings:
             lines.append(number)
         self._notes[what] = (count + 1, lines)
 
-    def warnings(self) -> list[str]:
+    def notes(self) -> list[str]:
         """A sentence for each note, with the first lines it is about."""
-        found = [
+        return [
             f"{what[:1].upper()}{what[1:]} ({places(self.unit, lines, count)})."
             for what, (count, lines) in self._notes.items()
         ]
+
+    def warnings(self) -> list[str]:
+        """A sentence for each note, and one for the rows left out."""
+        found = self.notes()
         if self.num_bad_lines:
             rows = "row was" if self.num_bad_lines == 1 else "rows were"
             lines = [line for line, _ in self.bad_lines[:MAX_TOLD]]

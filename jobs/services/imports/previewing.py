@@ -10,6 +10,7 @@ from engine.errors import DatasetError
 from .columns import Columns
 from .findings import Findings
 from .options import Options
+from .prompts import Duplicates, prompt_hash
 from .reading import read_file
 from .shaping import Shaper
 
@@ -26,7 +27,7 @@ def preview_file(
     A file that cannot be read as a whole is told in `error`; nothing is raised for it.
     """
     columns, shaper = Columns(), Shaper(options.kind, options.mapping)
-    findings = Findings("line")
+    findings, duplicates = Findings("line"), Duplicates()
     found: dict[str, Any] = {"format": "", "encoding": "", "error": ""}
     rows: list[Any] = []
     warnings: list[str] = []
@@ -45,13 +46,15 @@ def preview_file(
             except ValueError as error:
                 findings.refuse(record.number, str(error))
                 continue
+            duplicates.add(prompt_hash(shaped.row), shaped.row.get("answer"), record.number)
             for note in (*record.notes, *shaped.notes):
                 findings.note(note, record.number)
             if len(rows) < SHOWN_ROWS:
                 rows.append(_shortened(shaped.row))
     except DatasetError as error:
         found["error"] = str(error)
-    warnings += [*shaper.notes, *columns.warnings(findings.unit), *findings.warnings()]
+    warnings += [*shaper.notes, *columns.warnings(findings.unit)]
+    warnings += [*duplicates.warnings(findings.unit), *findings.notes()]
     return {
         **found,
         "is_head": cut,
