@@ -26,7 +26,7 @@ def parameter(default: Any, help: str, **limits: Any) -> Any:
     """A dataclass field whose type is its default's.
 
     limits: `low`, `high` (inclusive), `above` (exclusive), `choices`, `max_length` (characters),
-    `json` (a JSON object, kept as its canonical text).
+    `json` (a JSON object, kept as its canonical text), `is_multiline` (line breaks may be in it).
     """
     return field(default=default, metadata={"help": help, **limits})
 
@@ -41,7 +41,8 @@ def convert(spec: Field[Any], value: Any) -> Any:
     if "json" in limits:
         return canonical_object(value, limits["max_length"])
     if isinstance(spec.default, str):
-        return text(value, limits.get("max_length", 100))
+        is_multiline = limits.get("is_multiline", False)
+        return text(value, limits.get("max_length", 100), is_multiline=is_multiline)
     return number(value, limits, is_whole=isinstance(spec.default, int))
 
 
@@ -52,13 +53,19 @@ def choice(value: Any, choices: tuple[str, ...]) -> str:
     return value
 
 
-def text(value: Any, max_length: int) -> str:
-    """Text that can be stored. Raises ValueError with the full sentence."""
+def text(value: Any, max_length: int, *, is_multiline: bool = False) -> str:
+    """Text that can be stored. Raises ValueError with the full sentence.
+
+    Line breaks of other systems become newlines where there may be any.
+    """
     if not isinstance(value, str):
         raise ValueError(f"Must be text, not {shown(value)}.")
     if len(value) > max_length:
         raise ValueError(f"Must have at most {max_length} characters, not {len(value):,}.")
-    if any(unicodedata.category(mark) in _REFUSED or mark in _DIRECTIONS for mark in value):
+    if is_multiline:
+        value = value.replace("\r\n", "\n").replace("\r", "\n")
+    marks = value.translate({9: None, 10: None}) if is_multiline else value
+    if any(unicodedata.category(mark) in _REFUSED or mark in _DIRECTIONS for mark in marks):
         raise ValueError(
             "Must not contain control characters, line separators, marks that turn the direction"
             " of writing, or lone surrogates."

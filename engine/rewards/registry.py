@@ -14,12 +14,14 @@ from typing import Any
 
 from ..errors import SpecError
 from ..parameters import convert, describe, number, shown, text, unknown
+from .code import Code
 from .grader import Grader
 from .length import Length
 from .math_answer import Math
 from .multi import Multi
 from .numeric import Numeric
 from .pattern import Regex
+from .python_source import PythonSource
 from .remote import Remote
 from .schema import JSONSchema
 from .string_check import StringCheck
@@ -44,6 +46,8 @@ GRADERS: dict[str, type[Any]] = {
     "length": Length,
     "tool_use": ToolUse,
     "multi": Multi,
+    "python": PythonSource,
+    "code": Code,
     "remote": Remote,
 }
 ALIASES = {"exact": "string_check"}  # names that stored tasks or other tools use

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from ..errors import GraderError
+from .batches import Batches
 from .component import compiled_component
 from .limits import Limits
 from .pool import Pool
@@ -57,6 +58,7 @@ class Sandboxes:
     def __init__(self, max_children: int = MAX_CHILDREN, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._pool = Pool(self._start, max_children)
+        self._batches = Batches(self.score)
         self._component: Path | None = None
         self._building = asyncio.Lock()
         self._failure: GraderError | None = None
@@ -70,6 +72,10 @@ class Sandboxes:
         """One for each call: {"completion", "row", "messages", "chat"} (see guest/shapes.py)."""
         return (await self.trial(tenant, source, calls)).scores
 
+    async def score_one(self, tenant: str, source: str, call: Mapping[str, Any]) -> Score:
+        """As `score`; calls of a source that come while one is under way go together."""
+        return await self._batches.score(tenant, source, call)
+
     async def trial(self, tenant: str, source: str, calls: Sequence[Mapping[str, Any]]) -> Trial:
         """The scores, and what the source printed."""
         entries, output = await self._rows(tenant, source, "score", calls)
@@ -78,10 +84,13 @@ class Sandboxes:
         return Trial(scores, output[: self._limits.output_characters])
 
     async def values(
-        self, tenant: str, source: str, calls: Sequence[Mapping[str, Any]]
+        self, tenant: str, source: str, calls: Sequence[Mapping[str, Any]], max_traps: int = 3
     ) -> list[Value]:
-        """What `run(**call)` of our own source returns for each call, as plain JSON."""
-        entries, _ = await self._rows(tenant, source, "value", calls)
+        """What `run(**call)` of our own source returns for each call, as plain JSON.
+
+        After so many calls that had to be stopped the rest of them is not tried.
+        """
+        entries, _ = await self._rows(tenant, source, "value", calls, max_traps)
         values = []
         for entry in entries:
             if isinstance(entry, dict) and "error" in entry:
@@ -155,7 +164,12 @@ class Sandboxes:
             raise
 
     async def _rows(
-        self, tenant: str, source: str, kind: str, calls: Sequence[Mapping[str, Any]]
+        self,
+        tenant: str,
+        source: str,
+        kind: str,
+        calls: Sequence[Mapping[str, Any]],
+        max_traps: int | None = None,
     ) -> tuple[list[Any], str]:
         """An entry for each call, untrusted, or a Score where there is none."""
         if not calls:
@@ -168,21 +182,19 @@ class Sandboxes:
                 return [Score(None, str(error), error.line)] * len(calls), ""
         ends = monotonic() + self._limits.one_by_one_s
         entries: list[Any] = []
+        num_traps = 0
         for call in calls:
-            entries += await self._alone(tenant, source, kind, call, ends)
+            if monotonic() > ends or num_traps == max_traps:
+                limit_s = self._limits.one_by_one_s
+                text = f"the rows before this one took {limit_s:g} s, or were stopped too often"
+                entries.append(Score(None, f"{UNRESPONSIVE}: {text}"))
+                continue
+            try:
+                entries += (await self._batch(tenant, source, kind, [call]))[0]
+            except _FailedError as error:
+                entries.append(Score(None, str(error), error.line))
+                num_traps += 1
         return entries, ""
-
-    async def _alone(
-        self, tenant: str, source: str, kind: str, call: Mapping[str, Any], ends: float
-    ) -> list[Any]:
-        if monotonic() > ends:
-            limit_s = self._limits.one_by_one_s
-            text = f"{UNRESPONSIVE}: the rows before this one took {limit_s:g} s together"
-            return [Score(None, text)]
-        try:
-            return (await self._batch(tenant, source, kind, [call]))[0]
-        except _FailedError as error:
-            return [Score(None, str(error), error.line)]
 
     async def _batch(
         self, tenant: str, source: str, kind: str, calls: Sequence[Mapping[str, Any]]

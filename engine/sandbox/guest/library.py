@@ -1,4 +1,7 @@
-"""The standard library that tenants may import. Nothing can be loaded later, so it is all here."""
+"""The standard library that tenants may import. Nothing can be loaded later, so it is all here.
+
+That includes what the library itself imports late, in functions, as ast.unparse does.
+"""
 
 # ruff: noqa: F401
 import _strptime
@@ -17,6 +20,7 @@ import collections
 import collections.abc
 import colorsys
 import contextlib
+import contextvars
 import copy
 import csv
 import dataclasses
@@ -34,15 +38,18 @@ import enum
 import fnmatch
 import fractions
 import functools
+import getopt
 import gettext
 import glob
 import graphlib
+import gzip
 import hashlib
 import heapq
 import hmac
 import html
 import html.parser
 import importlib
+import importlib.util
 import inspect
 import io
 import ipaddress
@@ -59,23 +66,32 @@ import opcode
 import operator
 import pathlib
 import pickle
+import platform
 import pprint
 import queue
 import random
 import re
+import reprlib
+import sched
 import secrets
 import shlex
+import shutil
 import statistics
 import string
+import string.templatelib
 import stringprep
 import struct
+import symtable
+import tempfile
 import textwrap
+import threading
 import time
 import timeit
 import token
 import tokenize
 import tomllib
 import traceback
+import tracemalloc
 import types
 import typing
 import unicodedata
@@ -85,5 +101,8 @@ import uuid
 import warnings
 import weakref
 import xml.etree.ElementTree
+import xml.parsers.expat
 import zlib
 import zoneinfo
+
+import _ast_unparse

@@ -15,6 +15,7 @@ import types
 from typing import Any
 
 import closing
+import unit_tests  # noqa: F401 - for our own sources
 import wit_world  # made by componentize-py from guest.wit
 from problems import FILE, problem
 from shapes import Scorer, scorer_of

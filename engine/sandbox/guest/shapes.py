@@ -115,7 +115,8 @@ def _completion(call: Call) -> Any:
 
 def _fields(call: Call) -> dict[str, Any]:
     row = call.get("row") or {}
-    return {**row, "prompt": _prompt(call), "completion": _completion(call)}
+    said = {"prompt": _prompt(call), "completion": _completion(call)}
+    return {"messages": call.get("messages") or [], **row, **said}
 
 
 def _each(function: Callable[[Call], Any]) -> Scorer:
@@ -141,8 +142,9 @@ def _together(function: Callable[..., Any], accepted: _Parameters, calls: list[C
 def _columns(calls: list[Call]) -> dict[str, Any]:
     names = {name: None for call in calls for name in call.get("row") or {}}
     columns = {name: [(call.get("row") or {}).get(name) for call in calls] for name in names}
+    messages = [call.get("messages") or [] for call in calls]
     prompts, completions = [_prompt(c) for c in calls], [_completion(c) for c in calls]
-    return {**columns, "prompts": prompts, "completions": completions}
+    return {"messages": messages, **columns, "prompts": prompts, "completions": completions}
 
 
 def _attempt(function: Callable[[Any], Any], argument: Any) -> Any:

@@ -93,7 +93,7 @@ def test_rows_that_all_trap_end_together(run: Run) -> None:
 
     found = run(scored())
     assert len(found) == 50 and all(score.value is None for score in found)
-    assert "the rows before this one took 0.3 s together" in found[-1].error
+    assert "the rows before this one took 0.3 s" in found[-1].error
 
 
 def test_a_patched_interpreter_lasts_no_longer_than_its_call(run: Run, quick: Sandboxes) -> None:
