@@ -146,17 +146,11 @@ TO_PASS = ["assert f(2) == 4", "assert f(3) == 9"]
         "            if value in (4, 9, '0x4', '0x9'):\n"
         "                return value\n"
         "        frame = frame.f_back\n",
-        "import gc\n"
-        "def f(n):\n"
-        "    for found in gc.get_objects():\n"
-        "        if isinstance(found, (list, dict, tuple)) and len(found) < 50:\n"
-        "            if '0x4' in str(found) or 'assert' in str(found):\n"
-        "                return n * n\n",
         "while True: pass",
         "f = lambda n: f(n)",
         "f = lambda n: 'x' * 10**10",
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_code_that_is_not_a_solution_scores_nothing(graded: Graded, code: str) -> None:
     assert graded(code, TO_PASS) == 0.0
