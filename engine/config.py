@@ -8,12 +8,14 @@ key names its nearest known one. Errors come all at once, by field.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from .environments import Environment, SingleTurn, dump_environment, parse_environment
 from .errors import SpecError
 from .parameters import convert, parameter, shown, unknown
 
+SINGLE_TURN = SingleTurn()
 LINEAR_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -30,12 +32,16 @@ class TaskConfig:
     max_completion_length: int = parameter(
         64, "tokens after the prompt at most a trajectory, in all turns", low=1, high=32_768
     )
-    environment: str = parameter(
-        "single_turn",
-        "single_turn: one answer; retry: a wrong answer may be tried again, the last one counts",
-        choices=("single_turn", "retry"),
+    environment: Environment = field(
+        default=SINGLE_TURN,
+        metadata={
+            "help": "what answers the policy between its turns: a name, or an object with type",
+            "written": dump_environment(SINGLE_TURN),
+        },
     )
-    max_turns: int = parameter(3, "answers at most a trajectory (retry)", low=1, high=64)
+    max_turns: int = parameter(
+        3, "generations at most a trajectory, where the environment has turns", low=1, high=64
+    )
     overlong_policy: str = parameter(
         "skip",
         "prompts longer than max_prompt_length: skip them, or fail the task",
@@ -95,6 +101,7 @@ class TaskConfig:
         """A mapping that `parse_config` reads back to an equal TaskConfig."""
         data = asdict(self)
         data["target_modules"] = list(self.target_modules)
+        data["environment"] = dump_environment(self.environment)
         return data
 
     @property
@@ -183,6 +190,8 @@ def parse_config(values: dict[str, Any]) -> TaskConfig:
         name = ALIASES.get(key, key)
         try:
             parsed[name] = _checked(key, name, value, parsed)
+        except SpecError as error:
+            errors |= error.fields
         except ValueError as error:
             errors.setdefault(name, []).append(str(error))
     for name, text in _contradictions({**_defaults(), **parsed}):
@@ -224,6 +233,8 @@ def _contradictions(values: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _convert(name: str, value: Any) -> Any:
+    if name == "environment":
+        return parse_environment(value)
     return _modules(value) if name == "target_modules" else convert(FIELDS[name], value)
 
 

@@ -129,18 +129,22 @@ def shown(value: Any) -> str:
     return quoted if len(quoted) <= SHOWN_CHARACTERS else f"{quoted[: SHOWN_CHARACTERS - 1]}…"
 
 
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def describe(cls: type) -> list[dict[str, Any]]:
-    """The parameters of a dataclass, as plain values: name, type, default, help and limits."""
+    """The parameters of a dataclass, as plain values: name, type, default, help and limits.
+
+    A default that is no plain value has `written` beside its help: what a person would write.
+    """
     kinds = {bool: "boolean", int: "integer", float: "number", str: "string", tuple: "array"}
     return [
         {
             "name": spec.name,
-            "type": kinds[type(spec.default)],
-            "default": list(spec.default) if isinstance(spec.default, tuple) else spec.default,
-            **{
-                key: list(value) if isinstance(value, tuple) else value
-                for key, value in spec.metadata.items()
-            },
+            "type": kinds.get(type(spec.default), "object"),
+            "default": _plain(spec.metadata.get("written", spec.default)),
+            **{key: _plain(value) for key, value in spec.metadata.items() if key != "written"},
         }
         | (_as_object(spec) if "json" in spec.metadata else {})
         for spec in fields(cls)

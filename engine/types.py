@@ -113,6 +113,16 @@ class Generation:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """What a turn asked a tool for."""
+
+    name: str  # as the policy wrote it
+    arguments: str  # as the policy wrote them, cut
+    error: str = ""  # why there was no result
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Turn:
     """One generation of a trajectory, and what it was generated with."""
 
@@ -124,6 +134,7 @@ class Turn:
     finished_at: float  # epoch s
     observation: str = ""  # the environment's answer, for people
     worker: str = ""  # name of the rollout worker
+    calls: tuple[ToolCall, ...] = ()  # tools that it asked for
 
 
 @dataclass(frozen=True)
@@ -155,7 +166,9 @@ class Trajectory:
     mask: bytes = b""  # one byte a token (T - prompt_length): 1 = trained on
     turns: tuple[Turn, ...] = ()
     text: str = ""  # decoded completion, for graders and people
-    stop_reason: str = ""  # "stop" | "length" | "turns" (no more allowed) | "error"
+    # Why it ended: "stop" | "length" | "turns", "tool_calls", "tool_seconds" (no more allowed) |
+    # "error"
+    stop_reason: str = ""
     reward: float | None = None  # None: ungraded
     rewards: dict[str, float | None] = field(default_factory=dict)  # by reward function's name
     error: str = ""  # why it is ungraded

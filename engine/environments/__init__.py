@@ -1,8 +1,33 @@
 """Environments: what answers the policy between its turns, and says when an episode is over."""
 
-from .environment import Context, Environment, Reply
-from .registry import ENVIRONMENTS
+from .environment import Chat, Context, Environment, Reply
+from .registry import (
+    ENVIRONMENTS,
+    TOOLS,
+    dump_environment,
+    environment_catalogue,
+    parse_environment,
+    tool_catalogue,
+)
 from .retry import Retry
 from .single_turn import SingleTurn
+from .tool import Tool, ToolError
+from .tool_use import ToolUse
 
-__all__ = ["ENVIRONMENTS", "Context", "Environment", "Reply", "Retry", "SingleTurn"]
+__all__ = [
+    "ENVIRONMENTS",
+    "TOOLS",
+    "Chat",
+    "Context",
+    "Environment",
+    "Reply",
+    "Retry",
+    "SingleTurn",
+    "Tool",
+    "ToolError",
+    "ToolUse",
+    "dump_environment",
+    "environment_catalogue",
+    "parse_environment",
+    "tool_catalogue",
+]

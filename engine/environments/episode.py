@@ -48,7 +48,8 @@ def with_observation(trajectory: Trajectory, reply: Reply) -> Trajectory:
 def told(trajectory: Trajectory, reply: Reply) -> Trajectory:
     """The trajectory with the answer to its last turn for people alone."""
     *turns, last = trajectory.turns
-    return replace(trajectory, turns=(*turns, replace(last, observation=reply.observation)))
+    answered = replace(last, observation=reply.observation, calls=reply.calls)
+    return replace(trajectory, turns=(*turns, answered))
 
 
 def last_answer(trajectory: Trajectory) -> list[int]:

@@ -7,21 +7,28 @@ wrong.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ..rewards import Sample, grade
 from ..types import Trajectory
-from .environment import Context, Reply
+from .environment import Chat, Context, Reply
 from .episode import last_answer
 
 WRONG = "That answer is not right. Try again."
 FULL_SCORE = 1.0
 
 
+@dataclass(frozen=True)
 class Retry:
-    """Goes on until an answer is right, or until the limits of the task end the episode."""
+    """A wrong answer may be tried again, until one is right; the last one counts."""
 
-    has_turns = True
+    has_turns: ClassVar[bool] = True
+
+    def encode_prompt(self, messages: Sequence[Mapping[str, Any]], chat: Chat) -> list[int]:
+        """The chat as it is."""
+        return chat.encode_chat(messages)
 
     async def answer(self, trajectory: Trajectory, row: dict[str, Any], context: Context) -> Reply:
         """Over if the answer is right, or cannot be judged."""
@@ -33,5 +40,6 @@ class Retry:
             return Reply(is_over=True, observation="the answer could not be judged")
         if all(score is not None and score >= FULL_SCORE for score in scores):
             return Reply(is_over=True, observation="right")
-        observation_ids = context.chat.encode_message(WRONG, ids[-1] if ids else -1)
+        again = [{"role": "user", "content": WRONG}]
+        observation_ids = context.chat.encode_reply(again, ids[-1] if ids else -1)
         return Reply(is_over=False, observation=WRONG, observation_ids=tuple(observation_ids))

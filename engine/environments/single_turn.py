@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ..types import Trajectory
-from .environment import Context, Reply
+from .environment import Chat, Context, Reply
 
 
+@dataclass(frozen=True)
 class SingleTurn:
-    """Ends every episode after the first turn."""
+    """One answer, then the episode is over."""
 
-    has_turns = False
+    has_turns: ClassVar[bool] = False
+
+    def encode_prompt(self, messages: Sequence[Mapping[str, Any]], chat: Chat) -> list[int]:
+        """The chat as it is."""
+        return chat.encode_chat(messages)
 
     async def answer(self, trajectory: Trajectory, row: dict[str, Any], context: Context) -> Reply:
         """Always the end."""

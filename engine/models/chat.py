@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError
@@ -20,6 +21,7 @@ from tokenizers import Tokenizer
 from ..errors import ModelError
 from .paths import model_directory, read_json
 
+_MAX_CHARACTERS = 20  # of a token on average; what follows is not tokenised only to be cut
 _ANSWER = "THE-ANSWER-STANDS-HERE"  # no template has it in its own words
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -41,37 +43,63 @@ class ChatTokenizer:
         )
         if not isinstance(source, str):
             raise ModelError(f"{directory} has no chat template: use an instruct model.")
+        self._source = source
         self._template = _environment().from_string(source)
         self._names = {name: _text(settings.get(name)) for name in SPECIAL_TOKENS}
         self.eos_ids: tuple[int, ...] = self._find_eos_ids(
             read_json(directory, "generation_config.json"), read_json(directory, "config.json")
         )
 
-    def render(self, messages: list[dict[str, str]]) -> str:
-        """The prompt as text, generation prompt added. Raises: ModelError if refused."""
-        names = {name: text for name, text in self._names.items() if text}
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
+        """The prompt as text, generation prompt added. Raises: ModelError if refused.
+
+        tools: functions as OpenAI's API describes them, for templates that show them.
+        """
+        names: dict[str, Any] = {name: text for name, text in self._names.items() if text}
+        if tools:
+            names["tools"] = list(tools)
+        plain = [_with_text(message) for message in messages]
         try:
-            return self._template.render(messages=messages, add_generation_prompt=True, **names)
+            return self._template.render(messages=plain, add_generation_prompt=True, **names)
         except (TemplateError, TypeError) as error:
             raise ModelError(f"The chat template refuses these messages: {error}") from error
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """messages: [{"role": "user", "content": "…"}, …] to prompt ids. Raises: ModelError."""
-        return self._tokenizer.encode(self.render(messages), add_special_tokens=False).ids
+        rendered = self.render(messages, tools)
+        return self._tokenizer.encode(rendered, add_special_tokens=False).ids
 
-    def encode_message(self, text: str, last_id: int) -> list[int]:
-        """A user's message after a generation, up to where the next generation begins.
+    def encode_reply(self, messages: Sequence[Mapping[str, Any]], last_id: int) -> list[int]:
+        """What answers a generation, up to where the next one begins.
 
-        last_id: the generation's last token; if the template closes the turn with it, it is not
-        repeated. Raises: ModelError if the template refuses.
+        messages: of the user or of tools. last_id: the generation's last token; if the template
+        closes the turn with it, it is not repeated. Raises: ModelError if the template refuses.
         """
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
-        rendered = self.render([*turn, {"role": "user", "content": text}])
-        _, answer, rest = rendered.partition(_ANSWER)
+        _, answer, rest = self.render([*turn, *messages]).partition(_ANSWER)
         if not answer:
             raise ModelError("The chat template does not show what the assistant has said.")
         ids = self._tokenizer.encode(rest, add_special_tokens=False).ids
         return ids[1:] if ids[:1] == [last_id] else ids
+
+    @cached_property
+    def tool_format(self) -> str:
+        """How the template's models write calls: of engine.environments.formats.FORMATS."""
+        if "ipython" in self._source or "<|python_tag|>" in self._source:
+            return "llama"
+        return "hermes" if "<tool_call>" in self._source else "plain"
+
+    def cut(self, text: str, max_tokens: int) -> str:
+        """The beginning of a text that is no longer than so many tokens, with … where it ends."""
+        text = text[: _MAX_CHARACTERS * max_tokens]
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        if len(found.ids) <= max_tokens:
+            return text
+        return text[: found.offsets[max_tokens - 1][0]].rstrip() + "…"
 
     def decode(self, ids: Sequence[int]) -> str:
         """Token ids to text, special tokens left out."""
@@ -89,6 +117,15 @@ class ChatTokenizer:
 
 def _distinct(ids: Iterable[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ids))
+
+
+def _with_text(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with its parts, where its content is a list of them, as one text."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return dict(message)
+    texts = [part["text"] for part in content if isinstance(part, dict) and "text" in part]
+    return {**message, "content": "".join(texts)}
 
 
 def _text(token: Any) -> str:

@@ -7,6 +7,7 @@ needs it then fails with a GraderError that says so.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import GraderError
 
 if TYPE_CHECKING:
+    from ..environments.corpus import Corpora
+    from ..environments.mediawiki import MediaWiki
     from ..outbound import Outbound
     from ..sandbox import Sandboxes
     from .workers import Workers
@@ -53,7 +56,12 @@ class Services:
     sandboxes: Sandboxes | None = None  # tenants' Python
     outbound: Outbound | None = None  # HTTP to addresses that tenants name
     workers: Workers | None = None  # processes with a hard time limit, for libraries of ours
+    corpora: Corpora | None = None  # tenants' documents, indexed for search
+    mediawiki: MediaWiki | None = None  # sites such as Wikipedia
     secrets: Mapping[str, Secret] = field(default_factory=dict)  # by name
+    episode: str = ""  # of which a tool is called; what it keeps is kept under this
+    # Tools that the tenant's episodes may run at once
+    tool_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(64))
 
     def need(self, what: str) -> Any:
         """A service by its name. Raises: GraderError if this process has none."""

@@ -80,12 +80,12 @@ def group_message(group: Group, version: PolicyVersion) -> dict[str, Any]:
         "max_new_tokens": config.max_completion_length,
         "max_turns": config.max_turns,
         "temperature": config.temperature,
-        "environment": config.environment,
+        "has_turns": config.environment.has_turns,
     }
 
 
 EPISODE = (
-    *("row", "base_model", "adapter", "environment"),
+    *("row", "base_model", "adapter", "has_turns"),
     *("max_new_tokens", "max_turns", "temperature"),
 )
 

@@ -19,7 +19,7 @@ import msgpack
 import zstandard
 
 from engine.errors import ArtifactError
-from engine.types import Trajectory, TrajectoryKey, Turn
+from engine.types import ToolCall, Trajectory, TrajectoryKey, Turn
 from jobs import artifacts
 from jobs.models import Group
 
@@ -40,8 +40,13 @@ def pack_trajectory(trajectory: Trajectory) -> dict[str, Any]:
 
 def unpack_trajectory(data: dict[str, Any]) -> Trajectory:
     """The inverse of `pack_trajectory`. Raises TypeError or KeyError on anything else."""
-    turns = tuple(Turn(**turn) for turn in data["turns"])
+    turns = tuple(_turn(turn) for turn in data["turns"])
     return Trajectory(**{**data, "key": TrajectoryKey(**data["key"]), "turns": turns})
+
+
+def _turn(data: dict[str, Any]) -> Turn:
+    calls = tuple(ToolCall(**call) for call in data.get("calls", ()))
+    return Turn(**{**data, "calls": calls})
 
 
 def write_group(group: Group, trajectories: list[Trajectory]) -> str:

@@ -129,7 +129,7 @@ def _tokenised(task: Task, found: _Found) -> Iterator[dict[str, Any]]:
         if time.monotonic() - told_at > ALIVE_S:
             told_at = time.monotonic()
             _tell_alive(task)
-        ids = tokenizer.encode_chat(row["messages"])
+        ids = config.environment.encode_prompt(row["messages"], tokenizer)
         if len(ids) <= config.max_prompt_length:
             found.num_prompts += 1
             yield {"ids": pack_ids(ids), "row": row}

@@ -11,6 +11,7 @@ from engine.parameters import shown, text
 from engine.rewards import Grader, is_pure, parse_graders
 from jobs.models import BaseModel, Dataset, Tenant
 from jobs.services.base_models import find_base_model
+from jobs.services.corpora import find_corpus
 from jobs.services.datasets import preview
 
 MAX_NAME_CHARACTERS = 100
@@ -37,6 +38,7 @@ class Submission:
         if self._read_config(config):
             self._check_rank(tenant)
             self._check_step(tenant)
+            self._check_environment(tenant)
             if has_model:
                 self._check_length()
         if self._read_graders(graders) and has_dataset:
@@ -120,6 +122,17 @@ class Submission:
                 f"With max_prompt_length it makes {total:,} tokens; {self.base_model.name} takes"
                 f" {self.base_model.max_model_length:,} together.",
             )
+
+    def _check_environment(self, tenant: Tenant) -> None:
+        """Refuse what the environment names and the tenant does not have."""
+        for place, tool in enumerate(getattr(self.config.environment, "tools", ())):
+            corpus = getattr(tool, "corpus", "")
+            if corpus and find_corpus(str(tenant.pk), corpus) is None:
+                self._add(
+                    f"config.environment.tools.{place}.corpus",
+                    f"{tenant.name} has no corpus {shown(corpus)}; upload documents with title and"
+                    " text as a dataset of the kind corpus, and give its id.",
+                )
 
     def _check_columns(self) -> None:
         """Refuse reward functions whose column is absent, or of no use in every row looked at."""

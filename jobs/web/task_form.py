@@ -160,6 +160,8 @@ class TaskForm:
         value = self.values.get(path, spec["default"] if default is None else default)
         if "json" in spec and not isinstance(value, str):
             value = json.dumps(value, indent=2, ensure_ascii=False) if value else ""
+        if isinstance(value, dict):
+            kind, value = "text", value["type"] if len(value) == 1 else json.dumps(value)
         if kind == "check":
             value = str(value).lower() == "true"
         return Input(

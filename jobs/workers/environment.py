@@ -17,18 +17,24 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import close_old_connections
 from redis.exceptions import RedisError
 
-from engine.environments import Context
+from engine.environments import Context, Environment
+from engine.environments.corpus import Corpora
+from engine.environments.mediawiki import MediaWiki
+from engine.outbound import Outbound, parse_allowed
 from engine.rewards import Services, parse_graders
+from engine.rewards.workers import Workers
+from engine.sandbox import Sandboxes
 from engine.types import Trajectory, TrajectoryKey
 from jobs.models import BaseModel, Task
 from jobs.services import dispatch, failures, groups, joins
+from jobs.services.corpora import read_corpus
 from jobs.services.payloads import unpack_trajectory
 from jobs.services.preparation import chat_tokenizer
 from jobs.workers import hosting
@@ -38,8 +44,9 @@ from marlaas_site.celery import app
 STALE_CHECK_S = LEAVING_CHECK_S = 1.0
 SEND_TIMEOUT_S = 10.0
 SENDERS = 8  # threads that talk to Redis and the database for the loop
-CONTEXT_S = 60.0  # a task's row is read again after so long
-MAX_CONTEXTS = 1_000
+SETTINGS_S = 60.0  # a task's row is read again after so long
+MAX_SETTINGS = 1_000  # tasks
+TENANT_TOOL_CALLS = 64  # of one tenant at once
 QUEUE = "environment"
 
 log = logging.getLogger(__name__)
@@ -90,7 +97,9 @@ class EnvironmentHost:
         self._held: dict[tuple[str, int, int, int], _Held] = {}  # by id
         self._lock = threading.Lock()
         self._leaving = threading.Event()
-        self._contexts: dict[str, tuple[float, Context]] = {}  # by task: until when (monotonic)
+        # By task: until when (monotonic), and what its episodes need
+        self._settings: dict[str, tuple[float, Environment, Context]] = {}
+        self._tool_slots: dict[str, asyncio.Semaphore] = {}  # by tenant
         self._senders = ThreadPoolExecutor(SENDERS, "sender")
         self._loop = asyncio.new_event_loop()
         self._threads = [
@@ -99,6 +108,7 @@ class EnvironmentHost:
         ]
         for thread in self._threads:
             thread.start()
+        self.services = self.run(_make_services())
 
     @property
     def is_whole(self) -> bool:
@@ -122,19 +132,22 @@ class EnvironmentHost:
         if not is_new:  # the same message twice
             self._room.release()
             return
+        is_live = False
         try:
-            self._begin(held)
-        except Exception:
-            self._let_go(held)
-            raise
+            is_live = self._begin(held)
+        finally:
+            if not is_live:
+                self._let_go(held)
+        if not is_live:
+            groups.count_late(held.key.group)
 
-    def _begin(self, held: _Held) -> None:
+    def _begin(self, held: _Held) -> bool:
+        """Whether anybody still wants it."""
         key, place = held.key, f"worker:{hosting.incarnation()}"
         if not joins.move(key.group, key.attempt, [key.index], place):
-            self._let_go(held)
-            groups.count_late(key.group)
-            return
+            return False
         held.future = asyncio.run_coroutine_threadsafe(self._episode(held), self._loop)
+        return True
 
     def _let_go(self, held: _Held) -> None:
         with self._lock:
@@ -144,8 +157,8 @@ class EnvironmentHost:
     async def _episode(self, held: _Held) -> None:
         message = held.message
         try:
-            context = await self._context(held.key.task, message["base_model"])
-            answered, is_over = await answer(held.trajectory, message, context)
+            settings_ = await self._settings_of(held.key.task, message["base_model"])
+            answered, is_over = await answer(held.trajectory, message, *settings_)
             held.is_answered = True
             await self._apart(_send_on, answered, is_over, message)
         except Exception:
@@ -165,18 +178,29 @@ class EnvironmentHost:
 
         return await self._loop.run_in_executor(self._senders, run)
 
-    async def _context(self, task: str, base_model: str) -> Context:
-        until, context = self._contexts.get(task, (0.0, None))
-        if context is None or time.monotonic() > until:
-            context = await self._apart(read_context, task, base_model)
-            if len(self._contexts) >= MAX_CONTEXTS:
-                self._contexts.clear()
-            self._contexts[task] = (time.monotonic() + CONTEXT_S, context)
-        return context
+    async def _settings_of(self, task: str, base_model: str) -> tuple[Environment, Context]:
+        """What the episodes of a task need, as its row said a minute ago at most."""
+        until, *found = self._settings.get(task, (0.0,))
+        if time.monotonic() > until:
+            found = await self._apart(read_settings, task, base_model, self._services_of)
+            if len(self._settings) >= MAX_SETTINGS:
+                self._settings.clear()
+            self._settings[task] = (time.monotonic() + SETTINGS_S, *found)
+        environment, context = found
+        return environment, context
+
+    def forget_settings(self) -> None:
+        """Read every task's row again when its next episode comes."""
+        self._settings.clear()
+
+    def _services_of(self, tenant: str) -> Services:
+        slots = self._tool_slots.setdefault(tenant, asyncio.Semaphore(TENANT_TOOL_CALLS))
+        return replace(self.services, tenant=tenant, tool_slots=slots)
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of this loop returns, for other threads."""
@@ -212,7 +236,9 @@ class EnvironmentHost:
         self._leaving.set()
 
     def hand_back(self) -> None:
-        """Put what waits here back into the queue, for a worker that lives."""
+        """Put what waits here back into the queue, for a worker that lives. The last call."""
+        if self._loop.is_closed():
+            return
         with self._lock:
             held = list(self._held.values())
         for one in held:
@@ -220,7 +246,27 @@ class EnvironmentHost:
                 _hand_back(one)
         with contextlib.suppress(TimeoutError):
             self.wait(SEND_TIMEOUT_S)  # for those that are being sent on
+        self.run(_close_services(self.services))
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._threads[0].join(SEND_TIMEOUT_S)
+
+
+async def _make_services() -> Services:
+    """What all tasks share, belonging to the loop that this runs in."""
+    outbound = Outbound(allowed=parse_allowed(settings.OUTBOUND_ALLOWED))
+    return Services(
+        outbound=outbound,
+        sandboxes=Sandboxes(),
+        workers=Workers(),
+        corpora=Corpora(settings.VAR_DIR / "indexes", read_corpus),
+        mediawiki=MediaWiki(outbound),
+    )
+
+
+async def _close_services(services: Services) -> None:
+    for service in (services.sandboxes, services.workers, services.outbound):
+        if service is not None:
+            await service.close()
 
 
 def _hand_back(held: _Held) -> None:
@@ -229,12 +275,20 @@ def _hand_back(held: _Held) -> None:
         dispatch.send("environment.interact", QUEUE, held.message, retry=True)
 
 
-def read_context(task_id: str, base_model: str) -> Context:
-    """What the environment of a task may use, from its row."""
-    task = Task.objects.only("graders", "tenant_id").get(pk=task_id)
+def read_settings(
+    task_id: str, base_model: str, services_of: Callable[[str], Services]
+) -> tuple[Environment, Context]:
+    """What the episodes of a task need, from its row. services_of: by the tenant's key."""
+    task = Task.objects.only("graders", "config", "tenant_id").get(pk=task_id)
+    config = task.hyperparameters
     path = BaseModel.objects.values_list("path", flat=True).get(slug=base_model)
-    services = Services(tenant=str(task.tenant_id))
-    return Context(chat_tokenizer(path), parse_graders(task.graders), services)
+    context = Context(
+        chat=chat_tokenizer(path),
+        graders=parse_graders(task.graders),
+        services=services_of(str(task.tenant_id)),
+        max_turns=config.max_turns,
+    )
+    return config.environment, context
 
 
 def _send_on(trajectory: Trajectory, is_over: bool, message: dict[str, Any]) -> None:

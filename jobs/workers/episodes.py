@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from engine.environments import ENVIRONMENTS, Context, Reply
+from engine.environments import Context, Environment, Reply
 from engine.environments.episode import last_answer, limit_reached, told, with_observation
 from engine.rewards import Grade, Sample, grade
 from engine.types import Trajectory
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 async def answer(
-    trajectory: Trajectory, message: dict[str, Any], context: Context
+    trajectory: Trajectory, message: dict[str, Any], environment: Environment, context: Context
 ) -> tuple[Trajectory, bool]:
     """The trajectory with the answer to its last turn, and whether its episode is over.
 
@@ -32,7 +32,6 @@ async def answer(
     last answer. Raises nothing but CancelledError.
     """
     started_at = time.time()
-    environment = ENVIRONMENTS[message["environment"]]
     try:
         async with asyncio.timeout(ANSWER_S):
             reply = await environment.answer(trajectory, message["row"], context)
@@ -47,16 +46,32 @@ async def answer(
         if not reason:
             return with_observation(trajectory, reply), False
         trajectory = replace(trajectory, stop_reason=reason)
+    elif reply.stop_reason:
+        trajectory = replace(trajectory, stop_reason=reply.stop_reason)
     return await _over(trajectory, reply, message["row"], context, started_at), True
 
 
 async def _over(
     trajectory: Trajectory, reply: Reply, row: dict[str, Any], context: Context, started_at: float
 ) -> Trajectory:
-    last = context.chat.decode(last_answer(trajectory))
-    sample = Sample(last, row, context.chat.decode(trajectory.completion_ids))
+    trajectory = told(trajectory, reply)
+    last = reply.answer
+    if last is None:
+        last = context.chat.decode(last_answer(trajectory))
+    transcript = context.chat.decode(trajectory.completion_ids)
+    sample = Sample(last, row, transcript, _counts(trajectory))
     result = await grade(context.graders, sample, context.services)
-    return _graded(told(trajectory, reply), context, result, started_at)
+    return _graded(trajectory, context, result, started_at)
+
+
+def _counts(trajectory: Trajectory) -> dict[str, int]:
+    """What graders may know of the episode."""
+    calls = [call for turn in trajectory.turns for call in turn.calls]
+    return {
+        "num_turns": len(trajectory.turns),
+        "num_tool_calls": len(calls),
+        "num_tool_errors": sum(bool(call.error) for call in calls),
+    }
 
 
 def _graded(

@@ -21,7 +21,6 @@ from django.conf import settings
 from django.db import close_old_connections
 from redis.exceptions import RedisError
 
-from engine.environments import ENVIRONMENTS
 from engine.environments.episode import tokens_left, with_turn
 from engine.errors import ArtifactError
 from engine.prompt_order import turn_seed
@@ -88,7 +87,8 @@ class _Held:
 
     @property
     def has_turns(self) -> bool:
-        return ENVIRONMENTS[self.message["environment"]].has_turns
+        found: bool = self.message["has_turns"]
+        return found
 
     def may_go_on(self, generation: Generation) -> bool:
         """Whether the environment may ask for another turn after this one."""

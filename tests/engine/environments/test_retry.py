@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import pytest
 
-from engine.environments import ENVIRONMENTS, Context, Reply
+from engine.environments import Context, Reply, Retry
 from engine.environments.episode import with_turn
 from engine.environments.retry import WRONG
 from engine.rewards import parse_graders
@@ -21,16 +21,16 @@ class Letters:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
 
-    def encode_message(self, text: str, last_id: int) -> list[int]:
-        return [last_id, *map(ord, text)]
+    def encode_reply(self, messages: Sequence[Mapping[str, Any]], last_id: int) -> list[int]:
+        return [last_id, *map(ord, messages[0]["content"])]
 
 
 def reply_to(answer: str, *graders: dict[str, Any]) -> Reply:
     ids = tuple(map(ord, answer))
     begun = Trajectory(TrajectoryKey("t", 0, "g", 1, 0), 0, "d", pack_ids([1]), 1)
     trajectory = with_turn(begun, Generation("g:1:0", ids, (-1.0,) * len(ids), "stop", "d"), "r")
-    context = Context(Letters(), parse_graders(list(graders)))
-    return asyncio.run(ENVIRONMENTS["retry"].answer(trajectory, {"answer": "12"}, context))
+    context = Context(cast(Any, Letters()), parse_graders(list(graders)))
+    return asyncio.run(Retry().answer(trajectory, {"answer": "12"}, context))
 
 
 NUMBER = {"type": "numeric", "name": "number", "target": "answer"}

@@ -100,6 +100,6 @@ def test_a_message_after_an_answer_continues_what_the_template_gives(tiny_model:
     answer = chat._tokenizer.encode("It is 46.<|im_end|>", add_special_tokens=False).ids
     whole = [*MESSAGES, {"role": "assistant", "content": "It is 46."}]
     wanted = chat.encode_chat([*whole, {"role": "user", "content": "Sure?"}])
-    message = chat.encode_message("Sure?", answer[-1])
+    message = chat.encode_reply([{"role": "user", "content": "Sure?"}], answer[-1])
     assert [*chat.encode_chat(MESSAGES), *answer, *message] == wanted
-    assert chat.encode_message("Sure?", -1) == [answer[-1], *message]
+    assert chat.encode_reply([{"role": "user", "content": "Sure?"}], -1) == [answer[-1], *message]

@@ -186,7 +186,7 @@ def test_an_engine_that_serves_another_adapter_pauses_the_task_while_its_group_g
             "adapter": "adapters/1",
             "prompt": pack_ids([1, 2]),
             "row": {},
-            "environment": "single_turn",
+            "has_turns": False,
             "max_turns": 1,
             "indexes": [0, 1],
             "seeds": [7, 8],

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from engine.environments import retry
 from engine.models.chat import ChatTokenizer
+from engine.rewards import Services
 from engine.types import Trajectory, Turn, pack_floats, pack_ids, unpack_ids
 from jobs.models import BaseModel, Task, Worker
 from jobs.services import dispatch, groups, heartbeats, joins
@@ -51,6 +52,7 @@ def made(
 ) -> Callable[[str], Trajectory]:
     """Trajectories of `task` after one turn by the worker r1, all at work in this process."""
     BaseModel.objects.update(path=str(model))
+    _set_environment("retry")
     monkeypatch.setattr(heartbeats, "_names", (0.0, frozenset()))
     joins.open_attempt("g", 1, 2, "queue:environment")
 
@@ -88,12 +90,17 @@ def _message(item: Trajectory, **fields: Any) -> dict[str, Any]:
         "row": {"answer": "12"},
         "base_model": "tiny",
         "adapter": "k0",
-        "environment": "retry",
+        "has_turns": True,
         "max_new_tokens": 300,
         "max_turns": 3,
         "temperature": 1.0,
     }
     return dispatch.turn_message(item, 7, {**episode, **fields})
+
+
+def _set_environment(kind: str) -> None:
+    config = Task.objects.get().config
+    Task.objects.update(config={**config, "environment": {"type": kind}})
 
 
 def _interact(message: dict[str, Any]) -> None:
@@ -129,9 +136,8 @@ def test_a_wrong_answer_goes_back_to_the_worker_that_gave_it_while_it_lives(
     assert list(back.mask) == [1] * len(item.mask) + [0] * added
     assert len(back.logprobs) == 4 * len(back.mask)
     assert back.turns[0].observation == retry.WRONG
-    text = environment.read_context(item.key.task, "tiny").chat.decode(
-        unpack_ids(back.ids)[-added:]
-    )
+    _, context = environment.read_settings(item.key.task, "tiny", lambda _: Services())
+    text = context.chat.decode(unpack_ids(back.ids)[-added:])
     assert text == f"\nuser\n{retry.WRONG}\nassistant\n"
     assert message == {**_message(back), "trajectory": message["trajectory"]}
     assert [w.place for w in joins.whereabouts([("g", 1)])[0]][-1] == f"queue:{queue}"
@@ -226,8 +232,10 @@ def test_one_that_waits_holds_nobody_else(
     environment.interact(_message(made("13<|im_end|>")))
     assert tool.begun.wait(5)
     other = made("12<|im_end|>")
+    _set_environment("single_turn")
+    host.forget_settings()
     other = replace(other, key=replace(other.key, index=1))
-    environment.interact(_message(other, environment="single_turn"))
+    environment.interact(_message(other))
     while not joins.collect("g", 1):
         time.sleep(0.01)
     assert _joined().key.index == 1
@@ -265,8 +273,12 @@ def test_what_waits_goes_back_to_the_queue_when_the_worker_leaves(
 
 
 def test_a_full_worker_takes_no_more(
-    made: Callable[[str], Trajectory], tool: Waiting, host: environment.EnvironmentHost
+    made: Callable[[str], Trajectory],
+    tool: Waiting,
+    host: environment.EnvironmentHost,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(groups, "count_late", lambda group: None)
     joins.open_attempt("g", 1, 3, "queue:environment")
     items = [made("13<|im_end|>") for _ in range(3)]
     messages = [

@@ -82,7 +82,7 @@ def _message(**fields: Any) -> dict[str, Any]:
         "max_new_tokens": 8,
         "max_turns": 3,
         "temperature": 1.0,
-        "environment": "single_turn",
+        "has_turns": False,
     }
     return {**message, **fields}
 
@@ -215,7 +215,7 @@ def _generated(index: int = 0, reason: str = "stop", ids: tuple[int, ...] = (3, 
 
 def _answered(host: Any) -> dict[str, Any]:
     """Trajectory 0 after a turn of two tokens and an answer of two, on its way back."""
-    rollout.generate(_message(environment="retry"))
+    rollout.generate(_message(has_turns=True))
     host.engine.on_done([_generated()])
     (message,) = _wait_sent("environment", 1)
     trajectory = unpack_trajectory(message["trajectory"])

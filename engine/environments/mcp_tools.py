@@ -1,0 +1,174 @@
+"""Tools of an MCP server, called over streamable HTTP through `Outbound`.
+
+The protocol is the `mcp` package's; what it opens connections with is ours, so no request of it
+misses the guard. Two things of the package are left unused: the stream on which a server may speak
+first, which would be held open, and the check of results against schemas that the server gives,
+whose patterns could hold up this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import GraderError
+from ..outbound import OutboundTransport
+from ..parameters import parameter
+from ..rewards import Services
+from ..rewards.servers import secret_of, url_problem
+from .http_tools import MAX_ERROR_CHARACTERS, MAX_SCHEMA_CHARACTERS, read_schema
+from .tool import ToolError
+
+MAX_TOOLS = 64  # of one server that are listed
+MAX_PAGES = 8
+MAX_DESCRIPTION_CHARACTERS = 1_000
+MAX_RESULT_CHARACTERS = 100_000
+LIST_TIMEOUT_S = 20.0
+METHODS = ("POST", "DELETE")  # not GET, which opens the stream for the server's own messages
+
+for _name in ("mcp", "httpx2"):  # they log what servers say, and a line for every request
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True)
+class McpTool:
+    """A tool of an MCP server; `list_tools` makes them."""
+
+    name: str = "mcp"
+    url: str = parameter("", "the server's streamable HTTP endpoint", max_length=2_000)
+    tool: str = parameter("", "the tool's name there", max_length=200)
+    description: str = parameter(
+        "", "for the policy", max_length=MAX_DESCRIPTION_CHARACTERS, is_multiline=True
+    )
+    schema: str = parameter(
+        "{}", "JSON schema of the arguments", max_length=MAX_SCHEMA_CHARACTERS, is_multiline=True
+    )
+    secret: str = parameter("", "name of the secret that is sent as a bearer token; empty: none")
+    timeout_s: float = parameter(30.0, "seconds until a result must be there", low=0.1, high=300.0)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """JSON schema of the arguments."""
+        return read_schema(self.schema)
+
+    def check(self) -> dict[str, str]:
+        """What is wrong with the parameters together, by name."""
+        wrong = {
+            "url": url_problem(self.url),
+            "tool": None if self.tool else "Is required.",
+            "description": None if self.description else "Is required.",
+        }
+        try:
+            read_schema(self.schema)
+        except ValueError as error:
+            wrong["schema"] = str(error)
+        return {name: text for name, text in wrong.items() if text}
+
+    async def call(self, arguments: Mapping[str, Any], services: Services) -> str:
+        """The text of the tool's result. Raises: ToolError."""
+        from mcp import types
+
+        params = types.CallToolRequestParams(name=self.tool, arguments=dict(arguments))
+        async with _session(self.url, self.secret, self.timeout_s, services) as session:
+            result = await session.send_request(
+                types.CallToolRequest(params=params), types.CallToolResult
+            )
+        text = _text(result)
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+
+async def list_tools(url: str, secret: str, services: Services) -> list[McpTool]:
+    """The tools that a server has now, at most 64, to be kept with a task's settings.
+
+    Raises: ToolError with a sentence.
+    """
+    from mcp import types
+
+    found: list[Any] = []
+    cursor = None
+    async with _session(url, secret, LIST_TIMEOUT_S, services) as session:
+        for _ in range(MAX_PAGES):
+            request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
+            page = await session.send_request(request, types.ListToolsResult)
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= MAX_TOOLS:
+                break
+    return [_tool(tool, url, secret) for tool in found[:MAX_TOOLS]]
+
+
+@asynccontextmanager
+async def _session(
+    url: str, secret: str, timeout_s: float, services: Services
+) -> AsyncIterator[Any]:
+    """A session with a server, and what goes wrong in it as ToolErrors."""
+    from mcp import ClientSession, MCPError
+    from mcp.client.streamable_http import streamable_http_client
+
+    transport = None
+    try:
+        transport = OutboundTransport(
+            services.need("outbound"),
+            services.tenant,
+            secret=secret_of(services, secret, "tool"),
+            timeout_s=timeout_s,
+            methods=METHODS,
+        )
+        async with (
+            asyncio.timeout(timeout_s),
+            transport.client() as client,
+            streamable_http_client(url, http_client=client) as (read, write),
+            ClientSession(read, write) as session,
+        ):
+            await session.initialize()
+            yield session
+    except GraderError as error:
+        raise ToolError(str(error)) from error
+    except TimeoutError as error:
+        raise ToolError(f"the MCP server gave no result within {timeout_s:g} s") from error
+    except Exception as error:
+        if transport is not None and transport.failure is not None:
+            raise ToolError(str(transport.failure)) from error
+        cause = _cause(error)
+        if isinstance(cause, MCPError) and cause.message:
+            raise ToolError(
+                f"the MCP server says: {cause.message[:MAX_ERROR_CHARACTERS]}"
+            ) from error
+        raise ToolError("the MCP server did not answer as the protocol asks") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What went wrong first, out of the groups that task groups make of it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _tool(tool: Any, url: str, secret: str) -> McpTool:
+    schema = json.dumps(tool.input_schema)
+    if len(schema) > MAX_SCHEMA_CHARACTERS:
+        raise ToolError(f"the schema of the server's tool {tool.name[:50]} is too long")
+    return McpTool(
+        name=re.sub(r"[^A-Za-z0-9_-]", "_", tool.name)[:50],
+        url=url,
+        tool=tool.name,
+        description=(tool.description or tool.name)[:MAX_DESCRIPTION_CHARACTERS],
+        schema=schema,
+        secret=secret,
+    )
+
+
+def _text(result: Any) -> str:
+    """What a policy can read of a result."""
+    parts = [block.text if block.type == "text" else f"({block.type})" for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    return "\n".join(parts)[:MAX_RESULT_CHARACTERS] or "(empty)"
