@@ -1,0 +1,157 @@
+"""Shapes of rows: found, mapped, or told what they lack."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .samples import as_jsonl, take
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+
+
+def one(row: dict[str, Any], **options: Any) -> tuple[dict[str, Any], list[str]]:
+    """The stored row of a file of one row, and the warnings."""
+    found = take(as_jsonl([row]), **options)
+    assert not found.error, found.error
+    return found.rows[0], found.warnings
+
+
+def test_alpaca_joins_instruction_and_input() -> None:
+    row, warnings = one({"instruction": "Add.", "input": "1 and 1", "output": "2", "n": 1})
+    assert row == {
+        "messages": [{"role": "user", "content": "Add.\n\n1 and 1"}],
+        "answer": "2",
+        "output": "2",
+        "n": 1,
+    }
+    assert warnings == ["Alpaca format detected: instruction and input make the prompt."]
+    row, _ = one({"instruction": "Say hi.", "input": "", "output": "hi"})
+    assert row["messages"] == [{"role": "user", "content": "Say hi."}]
+
+
+def test_sharegpt_is_turned_and_its_last_answer_is_the_answer() -> None:
+    turns = [("system", "Be brief."), ("human", "1+1?"), ("gpt", "2")]
+    chat = [{"from": who, "value": text} for who, text in turns]
+    row, warnings = one({"conversations": chat})
+    assert row == {
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "1+1?"},
+        ],
+        "answer": "2",
+    }
+    assert "ShareGPT format" in warnings[0]
+    assert "taken off the prompt" in warnings[1]
+
+
+def test_an_answer_beside_the_chat_stays_and_the_chats_own_is_kept_apart() -> None:
+    chat = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "3"}]
+    row, _ = one({"messages": chat, "answer": "2"})
+    assert (row["answer"], row["completion"], len(row["messages"])) == ("2", "3", 1)
+
+
+def test_messages_gain_no_keys_and_lose_only_empty_ones() -> None:
+    chat = [
+        {"role": "user", "content": "Find it", "name": None},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "900 m", "tool_calls": None},
+        {"role": "user", "content": [{"type": "text", "text": "How "}, {"text": "high?"}]},
+    ]
+    row, warnings = one({"messages": chat})
+    assert row["messages"] == [
+        {"role": "user", "content": "Find it"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "900 m"},
+        {"role": "user", "content": "How high?"},
+    ]
+    assert warnings == ["A list of text parts stored as one text (line 1)."]
+
+
+def test_keys_that_templates_ignore_are_kept_and_told() -> None:
+    row, warnings = one({"messages": [{"role": "user", "content": "a", "weight": 1}]})
+    assert row["messages"] == [{"role": "user", "content": "a", "weight": 1}]
+    assert "the key 'weight', which most chat templates ignore" in warnings[0]
+
+
+def test_gsm8k_and_search_questions_keep_their_columns() -> None:
+    row, warnings = one({"question": "How many?", "answer": "2 + 2 = 4\n#### 4"})
+    assert (row["answer"], warnings) == ("2 + 2 = 4\n#### 4", [])
+    row, warnings = one({"question": "Who?", "answers": ["A"], "supporting_titles": ["T"]})
+    assert (row["answers"], row["supporting_titles"], warnings) == (["A"], ["T"], [])
+
+
+def test_an_answer_inside_an_object_is_found_and_said() -> None:
+    row, warnings = one(
+        {"prompt": [{"role": "user", "content": "x?"}], "reward_model": {"ground_truth": "7"}}
+    )
+    assert (row["answer"], row["reward_model"]) == ("7", {"ground_truth": "7"})
+    assert warnings == ["The answer is taken from 'reward_model.ground_truth'."]
+
+
+def test_a_mapping_names_columns_and_ways_into_them() -> None:
+    row, warnings = one(
+        {"a.b": "literal", "a": {"b": "way in", "c": 5}, "messages": "mine", "answer": "old"},
+        mapping={"prompt": "a.b", "answer": "a.c"},
+    )
+    assert row["messages"] == [{"role": "user", "content": "literal"}]
+    assert row["answer"] == 5
+    assert (row["messages (file)"], row["answer (file)"]) == ("mine", "old")
+    assert len(warnings) == 2
+
+
+def test_a_system_column_comes_first() -> None:
+    row, _ = one({"q": "1+1?", "s": "Be brief."}, mapping={"prompt": "q", "system": "s"})
+    assert [message["role"] for message in row["messages"]] == ["system", "user"]
+    assert set(row) == {"messages"}
+
+
+def test_a_mapping_that_fits_no_row_is_told_by_line() -> None:
+    found = take(as_jsonl([{"q": "a"}, {"x": "b"}]), mapping={"prompt": "q", "answer": "a"})
+    assert found.bad == {
+        1: "Lacks 'a', which the mapping names.",
+        2: "Lacks 'q', which the mapping names.",
+    }
+    table = take(b"left,right\na,1\n", "a.csv", mapping={"prompt": "q"})
+    assert list(table.bad) == [1]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"x": 1}, "Needs a prompt ('messages', 'prompt', 'question', …); its columns are 'x'."),
+        ({}, "its columns are none."),
+        ({"messages": "[{'role': 'user'}]"}, "single quotes are not JSON"),
+        ({"question": "a", "answer": ""}, "'answer' is empty."),
+        ({f"c{n}": n for n in range(101)}, "Has 101 columns; at most 100 are allowed."),
+    ],
+)
+def test_what_a_row_lacks_is_told(row: dict[str, Any], message: str) -> None:
+    assert message in take(as_jsonl([row])).bad[1]
+
+
+def test_columns_of_several_types_are_told_with_the_first_line_of_each() -> None:
+    rows = [{"question": f"q{n}", "x": value} for n, value in enumerate(["a", 1, 2.5, None, ["b"]])]
+    assert take(as_jsonl(rows)).warnings == [
+        "Column 'x' mixes text (first in line 1), number (first in line 2), list (first in line 5)."
+    ]
+
+
+def test_duplicates_are_counted_after_white_space_and_unicode_form() -> None:
+    rows = [("cafe\u0301  au lait", "1"), ("café au lait ", "1"), ("café au lait", "2"), ("x", "1")]
+    found = take(as_jsonl([{"question": q, "answer": a} for q, a in rows]))
+    assert found.warnings == [
+        "1 duplicate: the prompt and answer of a row before (line 2).",
+        "1 conflict: the prompt of a row before with another answer (line 3).",
+    ]
+    assert found.rows[0]["messages"][0]["content"] == "cafe\u0301  au lait"
+
+
+def test_a_flood_of_different_columns_is_bounded() -> None:
+    rows = [{"question": "q", f"c{n}": n} for n in range(400)]
+    found = take(as_jsonl(rows), on_bad_rows="skip")
+    assert len(found.rows) < 400
+    assert "more than 300 different columns" in next(iter(found.bad.values()))
+    assert len(json.dumps(found.warnings)) < 50_000
