@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from engine.outbound import (
 )
 from engine.rewards.services import Secret
 
-from .outside import Received, Statuses, answer, echo, loopback
+from .outside import Received, Statuses, answer, echo, loopback, serving
 
 
 def test_json_is_sent_and_read() -> None:
@@ -273,29 +272,50 @@ def test_redirects_are_answers_unless_asked_for_and_three_at_most() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_a_redirect_that_leaves_the_origin_takes_no_credentials(is_elsewhere: bool) -> None:
+def test_a_redirect_within_the_origin_keeps_credentials_and_body() -> None:
     async def story() -> None:
         async def handler(request: Received, writer: asyncio.StreamWriter) -> None:
-            port = request.headers["host"].rpartition(":")[2]
-            host = "127.0.0.2" if is_elsewhere else "127.0.0.1"
             if request.path == "/":
-                await answer(writer, b"", 307, Location=f"http://{host}:{port}/there")
-            elif request.path == "/there" and is_elsewhere:
-                await answer(writer, b"", 307, Location=f"http://127.0.0.1:{port}/back")
-            else:
-                await answer(writer, request.body)
+                return await answer(writer, b"", 307, Location="/there")
+            return await answer(writer, request.body)
 
         async with loopback(handler) as (client, server, url):
             secret = Secret("k", url.removeprefix("http://"), "sk-1")
-            options: dict[str, Any] = {"headers": {"X-Key": "a"}, "max_redirects": 2}
-            call = client.request("acme", "POST", url, json=[1], secret=secret, **options)
-            if is_elsewhere:  # nobody listens on 127.0.0.2
-                with pytest.raises(ServerUnreachable):
-                    await call
-                assert len(server.received) == 1
-            else:
-                assert (await call).json() == [1]
-                assert server.received[1].headers["authorization"] == "Bearer sk-1"
+            found = await client.request(
+                "acme", "POST", url, json=[1], secret=secret, max_redirects=1
+            )
+            assert found.json() == [1]
+            assert server.received[1].headers["authorization"] == "Bearer sk-1"
+
+    asyncio.run(story())
+
+
+def test_a_redirect_that_leaves_the_origin_loses_credentials_for_good() -> None:
+    async def story() -> None:
+        async def handler(request: Received, writer: asyncio.StreamWriter) -> None:
+            locations = {"/": f"{elsewhere}/there", "/there": f"{home}/back"}
+            if request.path in locations:
+                return await answer(writer, b"", 307, Location=locations[request.path])
+            return await answer(writer, request.body)
+
+        async with serving(handler) as first, serving(handler) as second:
+            home, elsewhere = (f"http://127.0.0.1:{server.port}" for server in (first, second))
+            ports = [f"127.0.0.1/32:{server.port}" for server in (first, second)]
+            client = Outbound(allowed=parse_allowed(ports))
+            found = await client.request(
+                "acme",
+                "POST",
+                home,
+                json=[1],
+                headers={"X-Key": "a"},
+                secret=Secret("k", home.removeprefix("http://"), "sk-1"),
+                max_redirects=2,
+            )
+            await client.close()
+            assert found.json() == [1]
+            names = [set(request.headers) for request in (*second.received, first.received[1])]
+            assert {"authorization", "x-key"} <= set(first.received[0].headers)
+            assert all(not {"authorization", "x-key"} & seen for seen in names)
+            assert len(names) == 2
 
     asyncio.run(story())

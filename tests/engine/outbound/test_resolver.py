@@ -52,7 +52,7 @@ def test_a_name_that_is_being_looked_up_is_not_looked_up_twice(monkeypatch: Any)
 def test_a_tenants_name_servers_cannot_take_all_threads(monkeypatch: Any) -> None:
     async def story() -> None:
         servers = NameServers(monkeypatch)
-        client = Outbound(dialler=Wire())
+        client = Outbound(dialler=Wire(port=0))  # where nobody listens
         hosts = [f"https://hang{number}.test/" for number in range(MAX_LOOKUPS_OF_TENANT)]
         try:
             for found in await asyncio.gather(
@@ -63,8 +63,9 @@ def test_a_tenants_name_servers_cannot_take_all_threads(monkeypatch: Any) -> Non
             # The callers are gone and the threads still wait, so there is no further look-up.
             with pytest.raises(ServerUnreachable, match="was not looked up"):
                 await client.request("acme", "GET", "https://public.test/")
+            with pytest.raises(ServerUnreachable, match="does not accept a connection"):
+                await client.request("other", "GET", "https://public.test/")
             resolver = client._resolver
-            assert list(map(str, await resolver.lookup("other", "public.test"))) == [PUBLIC]
             servers.answering.set()
             while resolver._under_way:
                 await asyncio.sleep(0.01)

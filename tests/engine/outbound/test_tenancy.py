@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.outbound import AnswerBroken, CircuitOpen, Limits, ServerSilent, TenantBusy
+from engine.outbound.limits import Breaker
 
 from .outside import Received, Statuses, answer, echo, loopback
 
@@ -151,6 +152,43 @@ def test_a_tenant_has_so_many_calls_at_once_and_takes_none_from_others() -> None
             assert most == 4
 
     asyncio.run(story())
+
+
+def test_waiting_for_a_turn_does_not_count_towards_the_deadline() -> None:
+    async def story() -> None:
+        held = asyncio.Event()
+
+        async def handler(request: Received, writer: asyncio.StreamWriter) -> None:
+            if request.path == "/hold":
+                await held.wait()
+            await answer(writer)
+
+        async with loopback(handler, limits=Limits(concurrency=1)) as (client, server, url):
+            first = asyncio.create_task(client.request("acme", "GET", f"{url}/hold"))
+            while not server.received:
+                await asyncio.sleep(0.01)
+            second = asyncio.create_task(client.request("acme", "GET", url, timeout_s=0.2))
+            await asyncio.sleep(0.4)
+            assert not second.done()
+            held.set()
+            assert (await first).is_ok
+            assert (await second).is_ok
+
+    asyncio.run(story())
+
+
+def test_one_call_at_a_time_tries_a_host_that_failed() -> None:
+    breaker = Breaker(num_failures=2, pause_s=30)
+    breaker.failed(0.0)
+    assert breaker.admit(1.0)
+    breaker.failed(1.0)
+    assert [breaker.admit(now) for now in (1.0, 30.9, 31.0, 31.0, 60.9)] == [
+        False, False, True, False, False,
+    ]  # fmt: skip
+    assert breaker.admit(61.0)  # the trial of 31.0 was never heard of again
+    breaker.succeeded()
+    breaker.failed(62.0)
+    assert breaker.admit(62.0)
 
 
 def test_more_calls_than_the_rate_wait(monkeypatch: Any) -> None:
