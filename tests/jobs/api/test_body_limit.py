@@ -150,3 +150,80 @@ def test_only_the_paths_of_uploads_take_large_bodies() -> None:
     for path in ("/", "/accounts/login/", "/api/v1/tasks", "/datasets/x/"):
         assert asyncio.run(answer(path, MAX_BODY_BYTES)) == 200
         assert asyncio.run(answer(path, MAX_BODY_BYTES + 1)) == 413
+
+
+def _send_large(
+    limited: BodyLimit, person: str, pieces: list[bytes], headers: list[tuple[bytes, bytes]]
+) -> Any:
+    """A coroutine: (status, body) of a request of somebody to the path that takes more."""
+    sent: list[dict[str, Any]] = []
+    left = list(pieces)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def run() -> tuple[int, bytes]:
+        scope = {"type": "http", "path": "/up", "headers": headers, "person": person}
+        await limited(scope, receive, send)
+        return sent[0]["status"], sent[1]["body"]
+
+    return run()
+
+
+async def _who(scope: dict[str, Any]) -> str:
+    return scope["person"]
+
+
+def test_large_bodies_are_taken_from_known_people_and_few_at_once() -> None:
+    limited = BodyLimit(_reads_all, LIMIT, {"/up": 8 * LIMIT}, _who)
+    pieces = [b"x" * LIMIT] * 4
+    length = [(b"content-length", str(4 * LIMIT).encode())]
+
+    async def story() -> list[Any]:
+        alone = [await _send_large(limited, person, pieces, length) for person in ("alice", "")]
+        at_once = await asyncio.gather(
+            *(_send_large(limited, person, pieces, length) for person in ["alice"] * 3 + ["bob"])
+        )
+        return [*alone, *at_once, await _send_large(limited, "alice", pieces, length)]
+
+    statuses = [status for status, _ in asyncio.run(story())]
+    assert statuses == [200, 401, 200, 200, 429, 200, 200]
+    assert not limited._sending
+
+
+def test_a_large_body_of_no_stated_length_is_asked_who_sends_it() -> None:
+    limited = BodyLimit(_reads_all, LIMIT, {"/up": 8 * LIMIT}, _who)
+    pieces, chunked = [b"x" * LIMIT] * 4, [(b"transfer-encoding", b"chunked")]
+    assert asyncio.run(_send_large(limited, "alice", pieces, chunked))[0] == 200
+    assert asyncio.run(_send_large(limited, "", pieces, chunked))[0] == 401
+    assert asyncio.run(_send_large(limited, "", pieces, []))[0] == 413  # it lied by saying nothing
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_person_is_known_by_token_or_session(alice: Any) -> None:
+    from django.conf import settings
+    from django.test import Client
+    from knox.models import AuthToken
+
+    from jobs.api.signed_in import person_of
+
+    client = Client()
+    client.force_login(alice)
+    name = settings.SESSION_COOKIE_NAME
+    cookie = f"a=b; {name}={client.cookies[name].value}".encode()
+    _, token = AuthToken.objects.create(user=alice)
+    headers = {
+        "session": (b"cookie", cookie),
+        "token": (b"authorization", f"Token {token}".encode()),
+        "neither": (b"cookie", f"{name}=x".encode()),
+        "nonsense": (b"cookie", b"\xff=;;="),
+        "wrong": (b"authorization", b"Token mls_x"),
+        "half": (b"authorization", b"Token"),
+    }
+    found = {key: asyncio.run(person_of({"headers": [one]})) for key, one in headers.items()}
+    known = str(alice.pk)
+    assert found == {**dict.fromkeys(headers, ""), "session": known, "token": known}
