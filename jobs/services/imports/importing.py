@@ -18,7 +18,7 @@ from .options import Options
 from .prompts import Duplicates, is_for_eval, prompt_hash
 from .reading import Reading, read_file
 from .records import Record, fatal_at, whole_file
-from .shaping import Shaper
+from .shaping import Shaper, check_columns
 
 MAX_ROWS = 2_000_000
 MAX_WARNINGS = 100
@@ -106,6 +106,7 @@ class _Importer:
         try:
             if record.problem:
                 raise ValueError(record.problem)
+            check_columns(record.value)
             self.columns.add(record.value, record.number)
             self._store(record)
         except ValueError as error:

@@ -12,7 +12,7 @@ from .findings import Findings
 from .options import Options
 from .prompts import Duplicates, prompt_hash
 from .reading import read_file
-from .shaping import Shaper
+from .shaping import Shaper, check_columns
 
 LOOKED_AT_ROWS = 1_000
 SHOWN_ROWS = 5
@@ -41,6 +41,7 @@ def preview_file(
             try:
                 if record.problem:
                     raise ValueError(record.problem)
+                check_columns(record.value)
                 columns.add(record.value, record.number)
                 shaped = shaper.shape(record.value, record.number)
             except ValueError as error:

@@ -41,8 +41,7 @@ class Shaper:
         self._line = 0  # of the row that settled it
 
     def shape(self, row: dict[str, Any], line: int) -> Shaped:
-        """The stored row. Raises: ValueError with a full sentence."""
-        _check_columns(row)
+        """The stored row of one whose columns were checked. Raises: ValueError."""
         if not self.mapping:
             found = propose(row, self.kind)
             if found is None:
@@ -146,7 +145,8 @@ class Shaper:
         return shaped
 
 
-def _check_columns(row: dict[str, Any]) -> None:
+def check_columns(row: dict[str, Any]) -> None:
+    """Raises: ValueError if a row has too many columns, or names that cannot be shown."""
     if len(row) > MAX_COLUMNS:
         raise ValueError(f"Has {len(row)} columns; at most {MAX_COLUMNS} are allowed.")
     for column in row:
