@@ -16,6 +16,7 @@ from ..errors import SpecError
 from ..parameters import convert, describe, number, shown, text, unknown
 from .code import Code
 from .grader import Grader
+from .judge import ScoreModel
 from .length import Length
 from .math_answer import Math
 from .multi import Multi
@@ -49,8 +50,10 @@ GRADERS: dict[str, type[Any]] = {
     "python": PythonSource,
     "code": Code,
     "remote": Remote,
+    "score_model": ScoreModel,
 }
-ALIASES = {"exact": "string_check"}  # names that stored tasks or other tools use
+# Names that stored tasks or other tools use
+ALIASES = {"exact": "string_check", "judge": "score_model"}
 
 
 def catalogue() -> list[dict[str, Any]]:

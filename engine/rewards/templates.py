@@ -28,12 +28,12 @@ _OF_SAMPLE: dict[str, Callable[[Sample], Any]] = {
 
 def problem(template: str) -> str | None:
     """The sentence that says what is wrong with a template, if something is."""
-    names = _names(template)
-    if len(names) > MAX_VARIABLES:
-        return f"Names {len(names):,} variables; at most {MAX_VARIABLES} are allowed."
+    found = names(template)
+    if len(found) > MAX_VARIABLES:
+        return f"Names {len(found):,} variables; at most {MAX_VARIABLES} are allowed."
     if "{{" in _VARIABLE.sub("", template):
         return "Has a {{ without its }}."
-    for name in names:
+    for name in found:
         root, _, path = name.partition(".")
         if root == "sample" and path not in _OF_SAMPLE:
             known = ", ".join(f"sample.{known}" for known in _OF_SAMPLE)
@@ -49,7 +49,7 @@ def render(template: str, sample: Sample, mark: Callable[[str], str] = str) -> s
     item.a.b is the column a.b if there is one, else what column a, an object, has as b.
     Raises: GraderError if a variable has no value, or the text becomes too long.
     """
-    texts = [mark(_text(value_of(name, sample))) for name in _names(template)]
+    texts = [mark(_text(value_of(name, sample))) for name in names(template)]
     size = len(template) + sum(map(len, texts))
     if size > MAX_RENDERED_CHARACTERS:
         raise GraderError(
@@ -71,7 +71,8 @@ def value_of(name: str, sample: Sample) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _names(template: str) -> tuple[str, ...]:
+def names(template: str) -> tuple[str, ...]:
+    """The variables that a template names, in order."""
     return tuple(name.strip() for name in _VARIABLE.findall(template))
 
 
