@@ -18,7 +18,7 @@ from .services import Sample
 MAX_VARIABLES = 50
 MAX_RENDERED_CHARACTERS = 500_000  # a template may name a long text many times
 
-_VARIABLE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_VARIABLE = re.compile(r"\{\{([^{}]*)\}\}")  # no braces within, or {{{{… would take quadratic time
 _OF_SAMPLE: dict[str, Callable[[Sample], Any]] = {
     "output_text": lambda sample: sample.completion,
     "transcript": lambda sample: sample.transcript,

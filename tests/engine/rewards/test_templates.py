@@ -69,6 +69,8 @@ def test_a_variable_without_a_value_leaves_the_sample_ungraded(name: str) -> Non
             " sample.transcript, sample.messages.",
         ),
         ("{{sample.__class__}}", None),
+        ("{{" * 10_000, "Has a {{ without its }}."),
+        ("{{ {item.a} }}", "Has a {{ without its }}."),
         ("{{item.a}}" * (MAX_VARIABLES + 1), "Names 51 variables; at most 50 are allowed."),
     ],
 )
