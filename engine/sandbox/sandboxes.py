@@ -37,6 +37,7 @@ from .results import (
 )
 
 MAX_CHILDREN = 4
+KEPT = "kept value"  # kinds of sources, beside "score" and "value"
 RETRY_BUILD_S = 60.0
 MAX_KNOWN_SESSIONS = 10_000
 
@@ -84,13 +85,21 @@ class Sandboxes:
         return Trial(scores, output[: self._limits.output_characters])
 
     async def values(
-        self, tenant: str, source: str, calls: Sequence[Mapping[str, Any]], max_traps: int = 3
+        self,
+        tenant: str,
+        source: str,
+        calls: Sequence[Mapping[str, Any]],
+        *,
+        max_traps: int = 3,
+        is_kept: bool = False,
     ) -> list[Value]:
         """What `run(**call)` of our own source returns for each call, as plain JSON.
 
-        After so many calls that had to be stopped the rest of them is not tried.
+        After so many calls that had to be stopped the rest of them is not tried. is_kept: the
+        instance serves the next call, too; only for a source that runs nothing of the tenant's.
         """
-        entries, _ = await self._rows(tenant, source, "value", calls, max_traps)
+        kind = KEPT if is_kept else "value"
+        entries, _ = await self._rows(tenant, source, kind, calls, max_traps)
         values = []
         for entry in entries:
             if isinstance(entry, dict) and "error" in entry:
@@ -218,7 +227,8 @@ class Sandboxes:
             raise _FailedError(f"{RUNTIME}: {error}", is_row=True) from None
 
     def _head(self, op: str, source: str, kind: str) -> dict[str, Any]:
-        return {"op": op, "source": source, "kind": kind, "load_s": self._limits.load_s}
+        head = {"op": op, "source": source, "kind": kind, "load_s": self._limits.load_s}
+        return {**head, "is_kept": kind == KEPT}
 
     def _require_source(self, source: str) -> None:
         """Raises: _FailedError."""

@@ -1,8 +1,9 @@
 """Serves one tenant's calls: reads requests on descriptor 0, answers on descriptor 1.
 
 A frame is two lengths (u32), a head (JSON) and a body that is passed on unread. Invariant: the
-process is sealed before it reads the first request, and an instance serves one scoring call only.
-While nothing is asked it prepares the instance that the next call of the same source will need.
+process is sealed before it reads the first request, and an instance that met a tenant's code serves
+one scoring call only. While nothing is asked it prepares the instance that the next call of the
+same source will need.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ class Server:
         if problem != "{}":
             head["op"] = "problem"
             return problem
-        return self._invoke(guest, "call", head["call_s"], body)
+        text = self._invoke(guest, "call", head["call_s"], body)
+        if head.get("is_kept"):
+            self._used.pop()
+            self._keep(head, guest, problem)
+        return text
 
     def _load(self, head: dict[str, Any], body: str) -> str:
         guest, problem = self._loaded(head)
@@ -112,7 +117,11 @@ class Server:
             if problem == "{}":
                 self._invoke(guest, "call", PREPARE_WITHIN_S, "[]")  # no rows: brings in the pages
             self._used.pop()
-            self._prepared[key] = guest, problem
+            self._keep(head, guest, problem)
+
+    def _keep(self, head: dict[str, Any], guest: Guest, problem: str) -> None:
+        """For the next call of the source."""
+        self._prepared[head["source"], head["kind"]] = guest, problem
         while len(self._prepared) > MAX_PREPARED:
             self._prepared.pop(next(iter(self._prepared)))[0].close()
 

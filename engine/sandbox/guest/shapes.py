@@ -27,7 +27,7 @@ NO_FUNCTION = (
 
 def scorer_of(namespace: dict[str, Any], kind: str) -> Scorer:
     """How the source's function scores all calls. Raises: Refused if there is none to call."""
-    if kind == "value":
+    if kind != "score":
         run = namespace["run"]
         return lambda calls: [_attempt(lambda call: run(**call), call) for call in calls]
     if callable(namespace.get("grade")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from engine.sandbox import Sandboxes, Score
+from engine.sandbox import Sandboxes, Score, Value
 
 from .conftest import Run, call
 
@@ -121,6 +121,17 @@ def test_no_rows_are_no_scores(run: Run, sandboxes: Sandboxes) -> None:
 def test_each_call_has_a_fresh_interpreter(score: Callable[..., Score]) -> None:
     source = "n = 0\ndef reward(completion):\n    global n\n    n += 1\n    return n\n"
     assert [score(source).value for _ in range(3)] == [1.0, 1.0, 1.0]
+
+
+def test_an_instance_is_kept_for_our_own_sources_only(run: Run, sandboxes: Sandboxes) -> None:
+    source = "n = 0\ndef run(step):\n    global n\n    n += step\n    return [n]\n"
+
+    def values(is_kept: bool) -> list[Value]:
+        turns = [sandboxes.values("alice", source, [{"step": 2}], is_kept=is_kept) for _ in "ab"]
+        return [value for turn in turns for value in run(turn)]
+
+    assert values(is_kept=False) == [Value([2]), Value([2])]
+    assert values(is_kept=True) == [Value([2]), Value([4])]
 
 
 def test_a_source_is_checked_without_calling_it(run: Run, sandboxes: Sandboxes) -> None:
