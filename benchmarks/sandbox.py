@@ -25,6 +25,7 @@ from engine.sandbox.process import Child
 PAUSE_S = 0.02  # after a call that is not to meet the clearing up of the one before
 PREPARE_S = 0.005  # in which the sandbox prepares the instance of the next call
 NUM_BATCH = 500
+MAX_BYTES = 1 << 20  # of an answer
 NUM_UNCOUNTED = 20  # calls before measuring
 
 SOURCE = r"""
@@ -87,6 +88,7 @@ async def latencies_us(
 ) -> list[float]:
     """Of single calls, one after another, sorted. is_kept: all in one instance."""
     head = {"op": "call", "source": SOURCE, "kind": "score", "load_s": 5.0, "call_s": 5.0}
+    head["max_bytes"] = MAX_BYTES
     head["is_kept"] = is_kept
     body = json.dumps([CALL])
     taken = []
@@ -103,6 +105,7 @@ async def latencies_us(
 async def batched_us(child: Child, num_batches: int) -> float:
     """A row of a batch, the median of batches."""
     head = {"op": "call", "source": SOURCE, "kind": "score", "load_s": 5.0, "call_s": 20.0}
+    head["max_bytes"] = MAX_BYTES
     body = json.dumps([CALL] * NUM_BATCH)
     taken = []
     for _ in range(num_batches):
@@ -119,6 +122,7 @@ async def fresh_ms(child: Child, num_sources: int) -> list[float]:
     for number in range(num_sources):
         source = f"{SOURCE}# {number}\n"
         head = {"op": "call", "source": source, "kind": "score", "load_s": 5.0, "call_s": 5.0}
+        head["max_bytes"] = MAX_BYTES
         await asyncio.sleep(PAUSE_S)
         began = time.perf_counter()
         await child.ask(head, json.dumps([CALL]), 5.0)

@@ -10,19 +10,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.metadata
+import importlib.util
 import logging
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
 
 from ..built_files import built_directory, key_of, processor, require_own
 from ..errors import GraderError
-from .child.guests import CONFIG
+from .child import CONFIG
 
 HERE = Path(__file__).parent
 GUEST = HERE / "guest"
@@ -51,7 +51,7 @@ def compiled_component() -> Path:
             if not _is_whole(path):
                 _build(path)
         return path
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, ImportError, subprocess.SubprocessError) as error:
         output = (getattr(error, "stderr", None) or "").strip() or str(error)
         raise GraderError(
             "python_grader_server_error: the sandbox for Python cannot be built on this machine"
@@ -60,10 +60,16 @@ def compiled_component() -> Path:
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
-    """An interpreter that sees the child's package and wasmtime, and nothing else of ours."""
-    site = sysconfig.get_path("purelib")
+    """An interpreter that sees the child's package and wasmtime, and nothing else of ours.
+
+    Raises: RuntimeError without wasmtime.
+    """
+    spec = importlib.util.find_spec("wasmtime")  # found and not imported: it is large
+    if spec is None or spec.origin is None:
+        raise RuntimeError("wasmtime is not installed")
+    site = Path(spec.origin).parent.parent
     command = [sys.executable, "-I", "-S", "-B", "-c", _RUN_CHILD]
-    return [*command, str(HERE), site, f"child.{module}", *arguments]
+    return [*command, str(HERE), str(site), f"child.{module}", *arguments]
 
 
 def _key() -> str:

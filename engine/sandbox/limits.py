@@ -22,8 +22,16 @@ class Limits:
     source_bytes: int = 65_536
     payload_bytes: int = 8 << 20  # all rows of one call
     answer_bytes: int = 4 << 20
+    scores_bytes: int = 512 << 10  # an answer that is scores: what was printed, and
+    score_bytes: int = 8 << 10  # for each row its number or error
     output_characters: int = 65_536
     error_characters: int = 1_000
+
+    def answer_bytes_of(self, num_scores: int | None = None) -> int:
+        """Of so many scores, or of other values."""
+        if num_scores is None:
+            return self.answer_bytes
+        return min(self.answer_bytes, self.scores_bytes + num_scores * self.score_bytes)
 
     def batch_limit_s(self, num_rows: int) -> float:
         """For so many rows in one go."""

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -69,8 +69,8 @@ class Pool:
             self._sweeper.cancel()
         waiting = [future for queue in self._waiting.values() for future in queue]
         self._waiting.clear()
-        for future in waiting:
-            future.set_exception(OSError(errno.ESHUTDOWN, "it is being closed"))
+        self._rank.clear()
+        _refuse(waiting, OSError(errno.ESHUTDOWN, "it is being closed"))
         starting = [place.start for place in self._places if place.start is not None]
         for place in list(self._places):
             self._drop(place)
@@ -113,11 +113,14 @@ class Pool:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def _give(self, place: _Place, tenant: str) -> None:
-        future = self._waiting[tenant].popleft()
-        if not self._waiting[tenant]:
+        queue = self._waiting[tenant]
+        while queue and not place.is_busy:
+            future = queue.popleft()
+            if not future.done():  # cancelled a moment ago, and not yet out of the line
+                place.is_busy = True
+                future.set_result(place)
+        if not queue:
             del self._waiting[tenant], self._rank[tenant]
-        place.is_busy = True
-        future.set_result(place)
 
     def _place_for(self, tenant: str) -> _Place | None:
         """The tenant's place, or one that it takes now; None while all are in use."""
@@ -159,8 +162,9 @@ class Pool:
             self._places = [other for other in self._places if other is not place]
             queue = self._waiting.pop(place.tenant, ()) if place.tenant is not None else ()
             self._rank.pop(place.tenant or "", None)
-            for future in queue:
-                future.set_exception(error)
+            _refuse(queue, error)
+            if self._waiting:  # the others may have better luck
+                self._assign()
             return
         finally:
             place.start = None
@@ -203,3 +207,9 @@ class Pool:
                 self._drop(place)
         if self._places:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+
+def _refuse(futures: Iterable[asyncio.Future[_Place]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

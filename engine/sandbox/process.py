@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import struct
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ log = logging.getLogger(__name__)
 
 
 class ChildLostError(Exception):
-    """The child ended, or had to be ended. `is_late`: it took too long."""
+    """The child ended, or had to be ended. `is_late`: it took too long. `was_ready`: it ran."""
 
-    def __init__(self, message: str, is_late: bool = False) -> None:
+    def __init__(self, message: str, is_late: bool = False, was_ready: bool = True) -> None:
         super().__init__(message)
         self.is_late = is_late
+        self.was_ready = was_ready
 
 
 class Child:
@@ -49,15 +50,16 @@ class Child:
 
     @classmethod
     async def start(cls, component: Path, limits: Limits) -> Child:
-        """A child that is ready and sealed. Raises: ChildLostError, OSError."""
-        numbers = (limits.memory_mib, limits.data_mib, limits.answer_bytes)
+        """A child that is ready and sealed. Raises: ChildLostError, OSError.
+
+        Until it seals itself it writes to our standard error why it cannot start.
+        """
         strict = "1" if os.environ.get(STRICT) == "1" else "0"
-        arguments = (str(component), *map(str, numbers), strict)
+        arguments = (str(component), str(limits.memory_mib), str(limits.data_mib), strict)
         process = await asyncio.create_subprocess_exec(
             *child_command("main", *arguments),
             stdin=PIPE,
             stdout=PIPE,
-            stderr=DEVNULL,
             env={},
             cwd="/",
             close_fds=True,
@@ -66,7 +68,7 @@ class Child:
         head, body = await child._guarded(child._read(), limits.start_s)
         if head.get("kind") != "ready":
             child.kill()
-            raise ChildLostError(f"it could not start: {body[:300]}")
+            raise ChildLostError(f"it could not start: {body[:300]}", was_ready=False)
         child.layers = head["layers"]
         return child
 
@@ -127,14 +129,14 @@ class Child:
         raw_head, raw_body = json.dumps(head).encode(), body.encode("ascii")
         stdin.write(LENGTHS.pack(len(raw_head), len(raw_body)) + raw_head + raw_body)
         await stdin.drain()
-        return await self._read()
+        return await self._read(head["max_bytes"])
 
-    async def _read(self) -> tuple[dict[str, Any], str]:
+    async def _read(self, max_bytes: int = MAX_HEAD_BYTES) -> tuple[dict[str, Any], str]:
         """A frame. Raises: ValueError if it is none of ours, EOFError."""
         stdout = self._process.stdout
         assert stdout is not None
         num_head, num_body = LENGTHS.unpack(await stdout.readexactly(LENGTHS.size))
-        if num_head > MAX_HEAD_BYTES or num_body > self._limits.answer_bytes:
+        if num_head > MAX_HEAD_BYTES or num_body > max_bytes:
             raise ValueError("a frame of this size is none of ours")
         head = json.loads(await stdout.readexactly(num_head))
         if not isinstance(head, dict):

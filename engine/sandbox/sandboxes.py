@@ -132,7 +132,8 @@ class Sandboxes:
                 text, limits.output_characters, is_restarted, limits.error_characters
             )
         except (_FailedError, ValueError) as error:
-            return Execution("", str(error), is_restarted=False)
+            text = str(error)
+            return Execution("", text if text.startswith(SERVER) else text.partition(": ")[2])
 
     async def end(self, tenant: str, session: str) -> None:
         """Forget a session of the python tool."""
@@ -209,13 +210,19 @@ class Sandboxes:
         self, tenant: str, source: str, kind: str, calls: Sequence[Mapping[str, Any]]
     ) -> tuple[list[Any], str]:
         """All rows in one fresh instance. Raises: _FailedError."""
-        body = json.dumps(list(calls), default=str)
+        try:
+            body = json.dumps(list(calls), default=str)
+        except (ValueError, TypeError, RecursionError) as error:
+            text = f"invalid_variable_error: the row cannot be passed on: {str(error)[:100]}"
+            raise _FailedError(text, is_row=True) from None
         if len(body) > self._limits.payload_bytes:
             size = self._limits.payload_bytes >> 20
             text = f"invalid_variable_error: the rows are larger than {size} MiB"
             raise _FailedError(text, is_row=True)
         limit_s = self._limits.batch_limit_s(len(calls))
-        found, text = await self._ask(tenant, self._head("call", source, kind), body, limit_s)
+        num_rows = len(calls) if kind == "score" else None
+        head = self._head("call", source, kind)
+        found, text = await self._ask(tenant, head, body, limit_s, num_rows=num_rows)
         try:
             if found.get("kind") == "problem":
                 problem = problem_of(text, self._limits.error_characters)
@@ -247,9 +254,11 @@ class Sandboxes:
         body: str,
         limit_s: float,
         session: str | None = None,
+        num_rows: int | None = None,
     ) -> tuple[dict[str, Any], str]:
         """A whole answer. Raises: _FailedError."""
-        head = {**head, "call_s": limit_s}
+        max_bytes = self._limits.answer_bytes_of(num_rows)
+        head = {**head, "call_s": limit_s, "max_bytes": max_bytes}
         try:
             async with self._pool.child_of(tenant) as child:
                 if session is not None:
@@ -259,16 +268,16 @@ class Sandboxes:
             if error.is_late:
                 text = f"{UNRESPONSIVE}: it did not end within {limit_s:g} s and was killed"
                 raise _FailedError(text, is_row=True) from None
-            raise _FailedError(f"{SERVER}: the sandbox: {error}", is_row=True) from None
+            raise _FailedError(f"{SERVER}: the sandbox: {error}", error.was_ready) from None
         except GraderError as error:
             raise _FailedError(str(error)) from None
         except OSError as error:
-            raise _FailedError(f"{SERVER}: the sandbox does not start: {error.strerror}") from None
+            raise _FailedError(f"{SERVER}: the sandbox does not start: {error}") from None
         if found.get("kind") == "trap":
             raise _trapped(found.get("where"), text, head)
         if found.get("kind") == "large":
-            size = self._limits.answer_bytes >> 20
-            raise _FailedError(f"{RUNTIME}: the result is larger than {size} MiB", is_row=True)
+            size = head["max_bytes"] >> 10
+            raise _FailedError(f"{RUNTIME}: the result is larger than {size:,} KiB", is_row=True)
         return found, text
 
     def _note(self, tenant: str, session: str, child: Child) -> None:

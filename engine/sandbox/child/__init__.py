@@ -2,3 +2,5 @@
 
 Started with this package's parent folder as its path, so it imports nothing else of the engine.
 """
+
+CONFIG = "epoch_interruption"  # what guests.engine sets: part of the compiled component's name

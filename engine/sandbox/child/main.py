@@ -34,9 +34,8 @@ class Trapped(Exception):
 
 
 class Server:
-    def __init__(self, guests: Guests, max_answer_bytes: int) -> None:
+    def __init__(self, guests: Guests) -> None:
         self._guests = guests
-        self._max_answer = max_answer_bytes
         self._prepared: dict[tuple[str, str], tuple[Guest, str]] = {}  # newest last
         self._sessions: dict[str, Guest] = {}
         self._used: list[Guest] = []  # to be closed once the answer is out
@@ -47,7 +46,7 @@ class Server:
             text = getattr(self, f"_{head['op']}")(head, body)
         except Trapped as trap:
             return {"kind": "trap", "where": trap.args[0]}, trap.args[1]
-        if len(text.encode("utf-8", "replace")) > self._max_answer:
+        if len(text.encode("utf-8", "replace")) > head["max_bytes"]:
             return {"kind": "large"}, ""
         return {"kind": head["op"]}, text
 
@@ -181,18 +180,19 @@ def warm_up(guests: Guests) -> None:
     stuck.close()
 
 
-def main(path: str, memory_mib: str, data_mib: str, max_answer: str, is_strict: str) -> None:
+def main(path: str, memory_mib: str, data_mib: str, is_strict: str) -> None:
     """Never returns: the process ends when its parent closes the pipe."""
     began = time.perf_counter()
     try:
         seal.die_with_parent()
         guests = Guests(Path(path), int(memory_mib))
         warm_up(guests)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # which was our parent's
         layers = seal.seal(int(data_mib), is_strict == "1")
     except BaseException as error:
         write_frame({"kind": "failed"}, _last_line(error))
         os._exit(1)
-    server = Server(guests, int(max_answer))
+    server = Server(guests)
     write_frame({"kind": "ready", "layers": layers, "took_s": time.perf_counter() - began}, "")
     while True:
         head, body = read_frame()

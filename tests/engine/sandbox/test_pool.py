@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -297,3 +298,24 @@ def test_six_tenants_share_two_children(run: Run) -> None:
         return pids
 
     assert not any(is_there(pid) for pid in run(story()))
+
+
+def test_whoever_is_cancelled_when_the_others_are_served_and_no_place_is_lost() -> None:
+    async def story(seed: int) -> None:
+        chance = random.Random(seed)
+        line = Pool(Children().start, max_children=3)
+        tasks = [
+            asyncio.create_task(used(line, f"tenant{chance.randrange(6)}")) for _ in range(100)
+        ]
+        for task in chance.sample(tasks, 50):
+            for _ in range(chance.randrange(3)):
+                await asyncio.sleep(0)
+            task.cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert sum(not isinstance(found, asyncio.CancelledError) for found in done) >= 50
+        assert not any(place.is_busy for place in line._places) and not line._waiting
+        assert len({id(await used(line, f"tenant{n}")) for n in range(3)}) == 3
+        await line.close()
+
+    for seed in range(30):
+        asyncio.run(asyncio.wait_for(story(seed), 20))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
-from engine.sandbox import Sandboxes, Score, Value
+import pytest
+
+from engine.sandbox import Sandboxes, Score, Value, component
 
 from .conftest import Run, call
 
@@ -190,7 +193,7 @@ def test_the_python_tool_keeps_its_variables_over_turns(run: Run, sandboxes: San
 def test_the_python_tool_says_when_its_variables_are_gone(run: Run, sandboxes: Sandboxes) -> None:
     run(sandboxes.execute("alice", "lost", "x = 1"))
     stopped = run(sandboxes.execute("alice", "lost", "while True: pass"))
-    assert stopped.error == "unresponsive_reward_error: the code took longer than 5 s"
+    assert stopped.error == "the code took longer than 5 s"
     after = run(sandboxes.execute("alice", "lost", "print(2)"))
     assert after.output == "2\n" and after.is_restarted
 
@@ -202,3 +205,39 @@ def test_every_layer_of_the_seal_holds_here_and_is_told(
     names = [layer["name"] for layer in sandboxes.layers]
     assert names == ["rlimits", "no_new_privs", "landlock", "seccomp"]
     assert sandboxes.layers[0]["holds"] and sandboxes.layers[1]["holds"]
+
+
+def test_a_row_that_cannot_be_written_down_costs_only_itself(
+    run: Run, sandboxes: Sandboxes
+) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    calls = [call("4", answer="4"), call("4", answer=deep), call("4", answer="x" * (9 << 20))]
+    good, nested, large = run(sandboxes.score("alice", PER_ROW, calls))
+    assert good == Score(1.0)
+    assert nested.error.startswith("invalid_variable_error: the row cannot be passed on")
+    assert large.error == "invalid_variable_error: the rows are larger than 8 MiB"
+
+
+def test_without_seccomp_a_strict_site_runs_nothing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacking = component._RUN_CHILD.replace(
+        "runpy.run", "from child import syscalls; syscalls.TABLES.clear(); runpy.run"
+    )
+    monkeypatch.setattr(component, "_RUN_CHILD", lacking)
+
+    async def scored() -> tuple[list[Score], bool]:
+        sandboxes = Sandboxes(max_children=1)
+        try:
+            found = await sandboxes.score("alice", PER_ROW, [call("4", answer="4")] * 2)
+            return found, bool(sandboxes.layers and sandboxes.layers[-1]["holds"])
+        finally:
+            await sandboxes.close()
+
+    assert run(scored()) == ([Score(1.0), Score(1.0)], False)
+    monkeypatch.setenv("MARLAAS_SANDBOX_REQUIRE_SECCOMP", "1")
+    for score in run(scored())[0]:
+        assert score.error.startswith("python_grader_server_error: the sandbox: it could not start")
+        assert "seccomp does not hold here" in score.error

@@ -112,7 +112,7 @@ if os.geteuid() == 0:
     os.setgid(65534)
     os.setuid(65534)
 assert os.geteuid() != 0
-main.main({component!r}, "128", "768", "4194304", "1")
+main.main({component!r}, "128", "768", "1")
 """
 
 
@@ -131,7 +131,7 @@ def test_a_child_works_as_an_ordinary_user(readable: Path) -> None:
     site = sysconfig.get_path("purelib")
     code = AS_NOBODY.format(here=str(HERE), site=site, component=str(readable))
     head = {"op": "call", "source": "def reward(completion): return 1", "kind": "score"}
-    raw = json.dumps({**head, "load_s": 5.0, "call_s": 5.0}).encode()
+    raw = json.dumps({**head, "load_s": 5.0, "call_s": 5.0, "max_bytes": 10_000}).encode()
     body = b'[{"completion": "", "row": {}}]'
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-B", "-c", code],
@@ -155,7 +155,7 @@ def frame(raw: bytes) -> tuple[tuple[dict, bytes], bytes]:
 
 
 def test_a_child_that_cannot_start_says_why() -> None:
-    command = child_command("main", "nowhere", "128", "768", "4194304", "0")
+    command = child_command("main", "nowhere", "128", "768", "0")
     done = subprocess.run(command, capture_output=True, env={}, cwd="/")
     assert done.returncode == 1
     (head, text), _ = frame(done.stdout)
