@@ -13,19 +13,21 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from engine.errors import SpecError
+from engine.parameters import shown
 from jobs.models import Dataset, DatasetImport
 from jobs.services.base_models import find_base_model
-from jobs.services.dataset_imports import take_upload
+from jobs.services.dataset_imports import start_source, take_upload
 from jobs.services.dataset_overlap import shared_prompts
 from jobs.services.datasets import preview
 from jobs.services.imports.options import FORMATS, parse_options
 from jobs.services.imports.previewing import preview_file
+from jobs.services.imports.sources import parse_source
 from jobs.services.imports.text import ENCODINGS
 from jobs.services.prompt_lengths import measure_lengths
 from jobs.services.tenants import choose_tenant
 
 from .parsers import UploadParser
-from .views import OwnedList, OwnedView, find, whole_number, whole_parameter
+from .views import OwnedList, OwnedView, body_fields, find, whole_number, whole_parameter
 
 MAX_PREVIEW_ROWS = 100
 MAX_ROW_NUMBER = 10_000_000
@@ -95,7 +97,9 @@ class FileSerializer(serializers.Serializer[Any]):
         allow_empty_file=True,
         help_text="JSON Lines, a JSON array, CSV, TSV (each also in gzip), or Parquet",
     )
-    kind = serializers.ChoiceField(Dataset.Kind.choices, required=False, help_text="default: prompts")
+    kind = serializers.ChoiceField(
+        Dataset.Kind.choices, required=False, help_text="default: prompts"
+    )
     on_bad_rows = serializers.ChoiceField(
         ("stop", "skip"), required=False, help_text="default: stop, which stores nothing"
     )
@@ -229,6 +233,48 @@ def _options(request: Request) -> Any:
     return parse_options({name: request.data.get(name) for name in OPTIONS})
 
 
+class SourceSerializer(serializers.Serializer[Any]):
+    """Rows to be generated or fetched."""
+
+    name = serializers.CharField(help_text="of the dataset")
+    tenant = serializers.CharField(required=False, help_text="slug; not needed if in one only")
+    source = serializers.DictField(
+        help_text='{"kind": "reasoning_gym", "task": "countdown", "seed": 42, "size": 500} or'
+        ' {"kind": "hub", "id": "openai/gsm8k", "config": "main", "split": "train",'
+        ' "revision": "", "max_rows": 100000}'
+    )
+    options = serializers.DictField(required=False, help_text="as in the form of an upload")
+
+
+class Imports(OwnedList):
+    """Large uploads and other sources of one's tenants, and how far they are; kept for a week."""
+
+    rows = DatasetImport.objects.select_related("tenant")
+    ordering = ("-created_at", "id")
+    serializer_class = ImportSerializer
+
+    @extend_schema(request=SourceSerializer, responses={202: ImportSerializer})
+    def post(self, request: Request) -> Response:
+        """Generate rows with reasoning-gym, or fetch them from the Hugging Face hub."""
+        fields = body_fields(request, ("name", "tenant", "source", "options"))
+        errors = {
+            name: [f"Must be an object, not {shown(fields.get(name))}."]
+            for name in ("source", "options")
+            if not isinstance(fields.get(name, {}), dict)
+        }
+        if errors:
+            raise ValidationError(errors)
+        tenant = choose_tenant(request.user, fields.get("tenant"))
+        row = start_source(
+            tenant=tenant,
+            user=request.user,
+            name=fields.get("name"),
+            source=parse_source(fields.get("source", {})),
+            options=parse_options(fields.get("options", {})),
+        )
+        return Response(ImportSerializer(row).data, status=202)
+
+
 class FilePreview(generics.GenericAPIView):
     """What an import would make of a file; nothing is stored."""
 
@@ -320,14 +366,6 @@ def _other(rows: Any, request: Request) -> Dataset:
     if found is None:
         raise SpecError({"other": ["There is no such dataset; give the id of one."]})
     return found
-
-
-class Imports(OwnedList):
-    """Large uploads of one's tenants and how far they are, newest first; kept for a week."""
-
-    rows = DatasetImport.objects.select_related("tenant")
-    ordering = ("-created_at", "id")
-    serializer_class = ImportSerializer
 
 
 class ImportDetail(OwnedView, generics.RetrieveAPIView[DatasetImport]):

@@ -29,6 +29,7 @@ from jobs.models import Dataset, DatasetImport, Tenant, User
 from jobs.services.datasets import Stored, checked_name, shown_name, store_file, uploads_directory
 from jobs.services.dispatch import send
 from jobs.services.imports.options import Options, parse_options
+from jobs.services.imports.sources import describe_source, write_source
 from jobs.services.storage import no_room
 from jobs.services.tenants import require_writer
 
@@ -97,6 +98,20 @@ def start_import(
     with transaction.atomic():
         DatasetImport.objects.filter(pk=row.pk).update(key=key)
         row.key = key
+        transaction.on_commit(lambda: _send(row.pk))
+    return row
+
+
+def start_source(
+    *, tenant: Tenant, user: User, name: Any, source: dict[str, Any], options: Options
+) -> DatasetImport:
+    """Begin to fetch or generate rows. source: of `parse_source`. Raises as `start_import`."""
+    require_writer(user, tenant)
+    name = checked_name(tenant, name, options)
+    if problem := no_room(tenant, 0):
+        raise SpecError({"name": [problem]})
+    with transaction.atomic():
+        row = _create(tenant, user, name, describe_source(source), options, source=source)
         transaction.on_commit(lambda: _send(row.pk))
     return row
 
@@ -176,20 +191,16 @@ def run_import(import_id: str) -> None:
 def _import(row: DatasetImport) -> Stored:
     if row.created_by is None:
         raise PermissionDenied("Whoever uploaded it is no member any more.")
-    with _opened(row.key) as file:
+    with _opened(row) as file:
         return store_file(
             tenant=row.tenant,
             user=row.created_by,
             name=row.name,
             file=file,
             file_name=row.file_name,
-            options=_options(row),
+            options=parse_options(row.options),
             tell=_progress(row, file),
         )
-
-
-def _options(row: DatasetImport) -> Options:
-    return parse_options(row.options)
 
 
 def _progress(row: DatasetImport, file: IO[bytes]) -> Callable[[int], None]:
@@ -212,9 +223,17 @@ def _progress(row: DatasetImport, file: IO[bytes]) -> Callable[[int], None]:
 
 
 @contextmanager
-def _opened(key: str) -> Iterator[IO[bytes]]:
-    """The upload as a file of this machine."""
-    with artifacts.open_stream(key) as stream:
+def _opened(row: DatasetImport) -> Iterator[IO[bytes]]:
+    """What is to be read, as a file of this machine."""
+    if row.source:
+        with tempfile.TemporaryFile(dir=uploads_directory()) as made:
+            tell = _progress(row, made)
+            limit = settings.MAX_UPLOAD_MIB * 2**20
+            write_source(row.source, made, max_bytes=limit, alive=lambda: tell(0))
+            made.seek(0)
+            yield made
+        return
+    with artifacts.open_stream(row.key) as stream:
         try:
             stream.fileno()
         except (OSError, AttributeError):

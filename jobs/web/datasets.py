@@ -10,14 +10,15 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from engine.errors import ArtifactError, DatasetError, QuotaError, SpecError
 from jobs.models import BaseModel, Dataset, DatasetImport, Tenant
 from jobs.services.base_models import find_base_model
-from jobs.services.dataset_imports import take_upload
+from jobs.services.dataset_imports import start_source, take_upload
 from jobs.services.datasets import preview
 from jobs.services.imports.options import FORMATS, ROLES, parse_options
+from jobs.services.imports.sources import parse_source
 from jobs.services.imports.text import ENCODINGS
 from jobs.services.prompt_lengths import MEASURED_ROWS, measure_lengths
 
@@ -76,6 +77,26 @@ def _upload(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     else:
         messages.info(request, _same(dataset))
     return redirect("dataset", dataset_id=dataset.pk)
+
+
+@require_POST
+def dataset_source(request: HttpRequest) -> HttpResponse:
+    """Begin to generate or fetch rows, or show what is wrong with 422."""
+    tenant = require_tenant(request)
+    try:
+        row = start_source(
+            tenant=tenant,
+            user=request.user,
+            name=request.POST.get("name", ""),
+            source=parse_source(request.POST),
+            options=parse_options({}),
+        )
+    except SpecError as error:
+        wrong = {f"source_{name}": texts for name, texts in error.fields.items()}
+        return _page(request, tenant, errors=wrong, status=422)
+    except QuotaError as error:
+        return _page(request, tenant, errors={"source_name": [str(error)]}, status=422)
+    return redirect("dataset-import", import_id=row.pk)
 
 
 def _choices(request: HttpRequest) -> dict[str, Any]:

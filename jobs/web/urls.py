@@ -18,6 +18,7 @@ urlpatterns = [
         "tasks/<uuid:task_id>/versions/<int:number>/adapter.zip", downloads.adapter, name="adapter"
     ),
     path("datasets/", datasets.dataset_list, name="datasets"),
+    path("datasets/source/", datasets.dataset_source, name="dataset-source"),
     path("datasets/imports/<uuid:import_id>/", datasets.dataset_import, name="dataset-import"),
     path("datasets/<uuid:dataset_id>/", datasets.dataset_detail, name="dataset"),
     path("tenant/", tenants.tenant_page, name="tenant"),

@@ -17,7 +17,8 @@ async function look() {
 function show({ state, dataset, is_new: isNew, bytes_read: read, num_rows: rows }) {
   if (state === "ready" && dataset) return location.replace(`/datasets/${dataset}/${isNew ? "?stored" : "?same"}`);
   if (state !== "importing") return location.reload();
-  part.querySelector("progress").value = read;
+  const progress = part.querySelector("progress");
+  if (progress.hasAttribute("value")) progress.value = read;
   part.querySelector("[data-read]").textContent = `${(read / 2 ** 20).toFixed(1)} MiB`;
   part.querySelector("[data-rows]").textContent = count(rows);
 }

@@ -170,6 +170,17 @@ function showRoles() {
   for (const part of form.querySelectorAll("[data-role-of]")) part.hidden = part.dataset.roleOf !== field("kind").value;
 }
 
+const sourceKind = document.querySelector("[data-source-kind]");
+
+function showSource() {
+  for (const part of document.querySelectorAll("[data-source]")) part.hidden = part.dataset.source !== sourceKind.value;
+}
+
+if (sourceKind) {
+  sourceKind.addEventListener("change", showSource);
+  showSource();
+}
+
 if (form) {
   const soon = () => {
     clearTimeout(timer);

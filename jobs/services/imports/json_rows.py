@@ -14,7 +14,6 @@ from .text import text_lines
 
 _TOO_LONG = f"Is longer than {MAX_RECORD_BYTES // 2**20} MiB."
 _OUTSIDE = re.compile(r'["\[\]{},]')
-_INSIDE = re.compile(r'["\\]')
 
 
 def lines_of_json(pieces: Iterator[str], *, cut: bool = False) -> Iterator[Record]:
@@ -112,9 +111,8 @@ class _Scanner:
         begin = place = 0
         if self._skip_one and piece:
             place, self._skip_one = 1, False
-        while match := (_INSIDE if self.in_string else _OUTSIDE).search(piece, place):
-            place = match.end()
-            mark = match[0]
+        while found := self._next_mark(piece, place):
+            mark, place = found
             if mark == "\\":
                 self._skip_one = place == len(piece)
                 place += 1
@@ -141,6 +139,17 @@ class _Scanner:
         self._take(piece[begin:])
         if self.is_over and "".join(self._parts).strip():
             raise fatal_at(self.line, "After the end of the array comes something else.")
+
+    def _next_mark(self, piece: str, place: int) -> tuple[str, int] | None:
+        """The next mark that means something here, and the place behind it."""
+        if not self.in_string:
+            match = _OUTSIDE.search(piece, place)
+            return (match[0], match.end()) if match else None
+        quote = piece.find('"', place)
+        slash = piece.find("\\", place, quote if quote >= 0 else len(piece))
+        if slash >= 0:
+            return "\\", slash + 1
+        return ('"', quote + 1) if quote >= 0 else None
 
     def _pass(self, piece: str, begin: int, end: int) -> int:
         self.line += piece.count("\n", begin, end)

@@ -59,7 +59,7 @@ CASES = {
     "api-dataset-lengths": Case("query", ("get",), _dataset),
     "api-dataset-overlap": Case("query", ("get",), _dataset),
     "api-file-preview": Case("shared", ("post",)),
-    "api-dataset-imports": Case("list"),
+    "api-dataset-imports": Case("list", ("get", "post")),
     "api-dataset-import": Case(
         "row", ("get",), lambda world: {"import_id": world.dataset_import.pk}
     ),

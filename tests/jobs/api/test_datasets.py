@@ -209,3 +209,19 @@ def test_a_large_file_is_read_after_the_answer(
     assert api.get(f"/api/v1/datasets/{done['dataset']}").json()["file_name"] == "rows.csv"
     assert api.get("/api/v1/dataset-imports").json()["results"] == [done]
     assert DatasetImport.objects.get().key == ""
+
+
+def test_generated_rows_become_a_dataset(api: APIClient, client_of: Any, vera: Any) -> None:
+    source = {"kind": "reasoning_gym", "task": "leg_counting", "seed": 3, "size": 6}
+    body = {"name": "legs", "source": source, "options": {"eval_fraction": 0.5}}
+    assert client_of(vera).post("/api/v1/dataset-imports", body).status_code == 403
+    response = api.post("/api/v1/dataset-imports", body)
+    assert response.status_code == 202
+    dataset_imports.run_import(response.json()["id"])
+    done = api.get(f"/api/v1/dataset-imports/{response.json()['id']}").json()
+    assert (done["state"], done["error"]) == ("ready", "")
+    made = api.get(f"/api/v1/datasets/{done['dataset']}").json()
+    assert made["file_name"] == "reasoning-gym leg_counting, seed 3, 6 rows"
+    assert set(made["columns"]) == {"messages", "answer", "metadata", "reasoning_gym"}
+    for wrong in ({"source": []}, {"source": {}}, {"options": 3, "source": source}, {"x": 1}):
+        assert api.post("/api/v1/dataset-imports", {"name": "x", **wrong}).status_code == 400
