@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,6 +19,8 @@ from .grader import Grader, ServiceGrader, is_pure
 from .services import Sample, Services
 
 MAX_ERROR_CHARACTERS = 500
+# A stranger's pattern may take a fifth of a second, in which the loop serves everybody else.
+THREADS = ThreadPoolExecutor(4, thread_name_prefix="grader")
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +62,10 @@ async def _score(grader: Grader, sample: Sample, services: Services) -> float | 
     """A finite score, or why there is none."""
     try:
         if is_pure(grader):
-            score = float(grader.score(sample.completion, sample.row))
+            loop = asyncio.get_running_loop()
+            score = float(
+                await loop.run_in_executor(THREADS, grader.score, sample.completion, sample.row)
+            )
         else:
             waiting = cast(ServiceGrader, grader)
             score = float(await waiting.score_with(sample, services))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -28,9 +29,11 @@ MEMORY_MIB = 512  # of address space; a child with its libraries takes 70
 MAX_CALLS = 5_000  # then a child is replaced: libraries keep things
 MAX_REQUEST_BYTES = 2**20
 MAX_ANSWER_BYTES = 2**16
-START_S = 60.0
+START_S, END_S = 60.0, 10.0
 WALL_FACTOR, WALL_S = 10.0, 10.0  # a busy machine gives a process a part of its time
 OVERRUNS = (signal.SIGPROF, signal.SIGXCPU, signal.SIGSEGV, signal.SIGABRT)
+
+log = logging.getLogger(__name__)
 
 
 class WorkerError(Exception):
@@ -118,15 +121,19 @@ class _Child:
     @classmethod
     async def start(cls, memory_mib: int) -> _Child:
         """A child that has loaded its libraries. Raises: WorkerError, OSError."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", str(MAIN), str(memory_mib),
-            stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
-            env={}, cwd="/", close_fds=True, limit=MAX_ANSWER_BYTES,
-        )  # fmt: skip
+        try:
+            async with asyncio.timeout(START_S):
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-I", str(MAIN), str(memory_mib),
+                    stdin=PIPE, stdout=PIPE, stderr=DEVNULL,
+                    env={}, cwd="/", close_fds=True, limit=MAX_ANSWER_BYTES,
+                )  # fmt: skip
+        except TimeoutError:
+            raise WorkerError(f"no process started within {START_S:g} s") from None
         child = cls(process)
         is_ready = False
         try:
-            is_ready = await child._read(START_S) == "ready"
+            is_ready = await child._exchange(b"", START_S) == "ready"
         finally:
             if not is_ready:
                 await asyncio.shield(child.end())
@@ -140,23 +147,24 @@ class _Child:
 
     async def ask(self, line: bytes, wall_s: float) -> dict[str, Any]:
         """The answer to a request. Raises: WorkerOverrunError, WorkerError if the child died."""
-        assert self._process.stdin is not None
         self.num_calls += 1
-        with contextlib.suppress(ConnectionError):  # how it ended is seen below
-            self._process.stdin.write(line)
-            await self._process.stdin.drain()
-        answer = await self._read(wall_s)
+        answer = await self._exchange(line, wall_s)
         if not isinstance(answer, dict):
             raise WorkerError("a process answered with something else")
         return answer
 
-    async def _read(self, wall_s: float) -> Any:
+    async def _exchange(self, line: bytes, wall_s: float) -> Any:
+        """Write what there is to write, and read one line."""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(wall_s):
-                line = await self._process.stdout.readline()
-                if line.endswith(b"\n"):
-                    return json.loads(line)
+                with contextlib.suppress(ConnectionError):  # how it ended is seen below
+                    self._process.stdin.write(line)
+                    await self._process.stdin.drain()
+                answer = await self._process.stdout.readline()
+                if answer.endswith(b"\n"):
+                    return json.loads(answer)
                 code = await self._process.wait()
         except TimeoutError:
             raise WorkerError(f"no answer within {wall_s:g} s; the machine is too busy") from None
@@ -171,4 +179,8 @@ class _Child:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-        await self._process.wait()
+        try:
+            async with asyncio.timeout(END_S):
+                await self._process.wait()
+        except TimeoutError:  # killed, but not seen to end: nobody should wait for that
+            log.warning("process %d did not end within %g s", self.pid, END_S)

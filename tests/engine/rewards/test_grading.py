@@ -1,6 +1,7 @@
 """A grade is a weighted sum, or no number at all."""
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,27 @@ def test_functions_that_wait_do_so_at_once() -> None:
         return await grade(graders, Sample("7", {}), Services())
 
     assert asyncio.run(graded()) == Grade(21.0, {"a": 7.0, "b": 7.0})
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Scores once the event loop has gone on."""
+
+    went_on: threading.Event
+    name: str = "waiting"
+    weight: float = 1.0
+
+    def score(self, completion: str, row: dict[str, Any]) -> float:
+        return float(self.went_on.wait(60))
+
+
+def test_a_slow_function_does_not_keep_the_event_loop_from_others() -> None:
+    async def graded() -> Grade:
+        went_on = threading.Event()
+        asyncio.get_running_loop().call_later(0.01, went_on.set)
+        return await grade([Waiting(went_on)], Sample("7", {}), Services())
+
+    assert asyncio.run(graded()) == Grade(1.0, {"waiting": 1.0})
 
 
 def test_what_this_process_cannot_do_leaves_ungraded() -> None:
