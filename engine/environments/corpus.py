@@ -11,7 +11,7 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -105,6 +105,11 @@ class CorpusIndex:
         except sqlite3.Error as error:
             raise EnvironmentFault(f"the search failed: {error}") from error
         return [Document(*row) for row in rows]
+
+    def documents(self) -> Iterator[Document]:
+        """All of them, in the order in which they came."""
+        for row in self._connection().execute("SELECT title, text FROM documents ORDER BY rowid"):
+            yield Document(*row)
 
     def _connection(self) -> sqlite3.Connection:
         if not hasattr(self._local, "connection"):

@@ -15,6 +15,8 @@ from ..errors import SpecError
 from ..parameters import convert, describe, shown, text, unknown
 from .calculator import Calculator
 from .environment import Environment
+from .http_tools import HttpTool
+from .mcp_tools import McpTool
 from .python_tool import Python
 from .retry import Retry
 from .search import Search
@@ -32,7 +34,13 @@ ENVIRONMENTS: dict[str, type[Any]] = {
     "retry": Retry,
     "tools": ToolUse,
 }
-TOOLS: dict[str, type[Any]] = {"calculator": Calculator, "python": Python, "search": Search}
+TOOLS: dict[str, type[Any]] = {
+    "calculator": Calculator,
+    "python": Python,
+    "search": Search,
+    "http": HttpTool,
+    "mcp": McpTool,
+}
 
 
 def parse_environment(item: Any) -> Environment:

@@ -23,6 +23,13 @@ MAX_TRAJECTORIES = 128
 MAX_START = 10**6
 
 
+class ToolCallSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField(help_text="as the policy wrote it")
+    arguments = serializers.CharField(help_text="as the policy wrote them, cut")
+    error = serializers.CharField(help_text="why there was no result")
+    duration_s = serializers.FloatField()
+
+
 class TurnSerializer(serializers.Serializer[Any]):
     start = serializers.IntegerField(help_text="index in prompt and completion together")
     end = serializers.IntegerField()
@@ -32,6 +39,7 @@ class TurnSerializer(serializers.Serializer[Any]):
     finished_at = serializers.FloatField(help_text="epoch s")
     observation = serializers.CharField()
     worker = serializers.CharField(help_text="that generated it")
+    calls = ToolCallSerializer(many=True)
 
 
 class TrajectorySerializer(serializers.Serializer[Any]):
