@@ -193,13 +193,13 @@ async def measured(is_quick: bool) -> list[Row]:
 async def soaked(num_calls: int) -> list[Row]:
     sandboxes = Sandboxes(max_children=1)
     await soak(sandboxes, 100)
-    [child] = sandboxes._pool.children
+    [child] = sandboxes.children
     before = memory_mib(child.pid)
     began = time.perf_counter()
     await soak(sandboxes, num_calls)
     rate = num_calls / (time.perf_counter() - began)
     after = memory_mib(child.pid)
-    assert sandboxes._pool.children == [child], "the child had to be replaced"
+    assert sandboxes.children == [child], "the child had to be replaced"
     await sandboxes.close()
     label = f"after {num_calls:,} calls"
     rows = [Row(f"memory of a child, {label}: {kind}", size, "MiB") for kind, size in after.items()]

@@ -125,14 +125,17 @@ class Server:
             self._prepared.pop(next(iter(self._prepared)))[0].close()
 
     def _made(self) -> Guest:
-        try:
-            return self._guests.make()
-        except Exception as error:  # memory is spent: give back what is only kept for speed
-            while self._prepared:
-                self._prepared.popitem()[1][0].close()
-            with contextlib.suppress(Exception):
+        """A new instance. Where memory is spent: instead of what is kept, the oldest first."""
+        while True:
+            try:
                 return self._guests.make()
-            raise Trapped("make", _last_line(error)) from None
+            except Exception as error:
+                if self._prepared:
+                    self._prepared.pop(next(iter(self._prepared)))[0].close()
+                elif self._sessions:
+                    self._sessions.pop(next(iter(self._sessions))).close()
+                else:
+                    raise Trapped("make", _last_line(error)) from None
 
     def _invoke(self, guest: Guest, name: str, limit_s: float, *arguments: str) -> str:
         try:

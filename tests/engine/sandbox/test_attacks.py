@@ -38,7 +38,7 @@ def quick(run: Run) -> Iterator[Sandboxes]:
 
 
 def pids(sandboxes: Sandboxes) -> set[int]:
-    return {child.pid for child in sandboxes._pool.children}
+    return {child.pid for child in sandboxes.children}
 
 
 @pytest.mark.parametrize(("want", "body"), ATTACKS)
