@@ -38,4 +38,5 @@ def _plain(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], int(sys.argv[5]))
+    hub_id, config, wanted_split, at, rows_at_most = sys.argv[1:]
+    main(hub_id, config, wanted_split, at, int(rows_at_most))
