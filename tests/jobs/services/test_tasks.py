@@ -76,6 +76,10 @@ def test_a_submitted_task_is_queued_with_all_its_settings_and_announced(
             "target": "answer",
             "which": "last",
             "tolerance": 0.0,
+            "relative_tolerance": 0.0,
+            "decimal_mark": "auto",
+            "units": "ignore",
+            "percent": "number",
         }
     ]
     kinds = StreamEvent.objects.filter(stream=task.stream).values_list("kind", flat=True)
