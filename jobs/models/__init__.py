@@ -3,6 +3,8 @@
 from .base_model import BaseModel
 from .dataset import Dataset, DatasetImport
 from .event import StreamEvent, StreamHead
+from .grader import Grader, GraderUse, GraderVersion
+from .secret import Secret
 from .span import Span
 from .step import Group, Step
 from .task import Task
@@ -16,9 +18,13 @@ __all__ = [
     "BaseModel",
     "Dataset",
     "DatasetImport",
+    "Grader",
+    "GraderUse",
+    "GraderVersion",
     "Group",
     "Member",
     "PolicyVersion",
+    "Secret",
     "Span",
     "Step",
     "StreamEvent",
