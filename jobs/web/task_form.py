@@ -129,7 +129,10 @@ class TaskForm:
             parts = path.split(".")
             if parts[0] == "graders" and len(parts) > 1 and parts[1].isdigit():
                 parts[1] = str(places[int(parts[1])])
-            self.errors[".".join(parts)] = texts
+                if inside := ".".join(parts[3:]):  # of a JSON parameter, which has one input
+                    texts = [f"{inside}: {text}" for text in texts]
+                    parts = parts[:3]
+            self.errors.setdefault(".".join(parts), []).extend(texts)
 
     # What the template draws ---------------------------------------------------------------
 

@@ -122,6 +122,23 @@ def test_a_json_parameter_is_written_in_a_text_area_and_kept_as_an_object(
     assert "Is not JSON" in answer.content.decode()
 
 
+def test_what_is_wrong_inside_a_json_parameter_is_told_beside_it(
+    browser_of: Any, alice: Any, dataset: Any, base_model: Any
+) -> None:
+    parts = '{"a": {"type": "regex", "pattern": "("}, "b": {"type": "magic"}}'
+    wrong = {
+        "graders.2.type": "multi",
+        "graders.2.graders": parts,
+        "graders.2.calculate_output": "a + c",
+    }
+    text = browser_of(alice).post("/tasks/new/", _form(dataset, **wrong)).content.decode()
+    (told,) = re.findall(r'id="id_graders_2_graders_error">([^<]*)<', text)
+    assert told.startswith("a.pattern: Is not a regular expression")
+    assert "b.type: Must be one of" in told
+    assert "At character 5: there is no c" in text
+    assert not Task.objects.exists()
+
+
 def test_a_viewer_may_not_submit_and_is_told_why(
     browser_of: Any, bob: Any, dataset: Any, base_model: Any
 ) -> None:
