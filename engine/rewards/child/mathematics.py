@@ -28,6 +28,8 @@ def score(gold: str, completion: str) -> float | None:
     expected = _gold(gold)
     if not expected:
         return None
+    if completion.strip() == gold:  # what is the same need not be found in a sentence
+        return 1.0
     found = _parsed(completion)
     return float(bool(found) and verify(list(expected), found, timeout_seconds=None))
 

@@ -52,6 +52,8 @@ EQUAL = [
     ("12%", r"\boxed{12\%}"),
     ("12 apples", r"\boxed{12 \text{ apples}}"),
     ("A", r"\boxed{A}"),
+    ("(A)", " (A)\n"),
+    ("x+1", "x+1"),
 ]
 UNEQUAL = [
     ("x+1", r"\boxed{x-1}"),
