@@ -4,6 +4,8 @@ from django.urls import include, path, re_path
 
 from . import (
     catalogue,
+    dataset_figures,
+    dataset_imports,
     datasets,
     documents,
     events,
@@ -40,18 +42,18 @@ urlpatterns = [
     ),
     path(
         "datasets/<uuid:dataset_id>/lengths",
-        datasets.DatasetLengths.as_view(),
+        dataset_figures.DatasetLengths.as_view(),
         name="api-dataset-lengths",
     ),
     path(
         "datasets/<uuid:dataset_id>/overlap",
-        datasets.DatasetOverlap.as_view(),
+        dataset_figures.DatasetOverlap.as_view(),
         name="api-dataset-overlap",
     ),
-    path("dataset-imports", datasets.Imports.as_view(), name="api-dataset-imports"),
+    path("dataset-imports", dataset_imports.Imports.as_view(), name="api-dataset-imports"),
     path(
         "dataset-imports/<uuid:import_id>",
-        datasets.ImportDetail.as_view(),
+        dataset_imports.ImportDetail.as_view(),
         name="api-dataset-import",
     ),
     path("tasks", tasks.Tasks.as_view(), name="api-tasks"),
