@@ -14,6 +14,7 @@ from .records import whole_file
 from .text import Readable, encoding_by_mark
 
 HEAD_BYTES = 2**16
+MAX_HEAD_BYTES = 8 * 2**20  # of a preview
 PARQUET_MAGIC = b"PAR1"
 _REFUSED = (
     (b"PK\x03\x04", "a zip archive (or a spreadsheet)"),
@@ -84,6 +85,8 @@ def detect(file: IO[bytes], name: str, options: Options, *, cut: bool = False) -
     found.is_gzip = is_gzip
     if is_gzip and not name.lower().endswith((".gz", ".gzip")) and suffix:
         found.warnings.append(f"The content is gzip under the name of {suffix}; it was unpacked.")
+    if not is_gzip and name.lower().endswith((".gz", ".gzip")):
+        found.warnings.append("The name says gzip, and the content is not packed.")
     return found
 
 
@@ -166,5 +169,18 @@ def _warned(found: Detected, named: str, suffix: str) -> Detected:
 
 
 def opened(file: IO[bytes], found: Detected, *, cut: bool = False) -> Readable:
-    """The file's bytes, unpacked."""
-    return GunzipStream(file, cut=cut) if found.is_gzip else file
+    """The file's bytes, unpacked; of a head, so many at most."""
+    content = GunzipStream(file, cut=cut) if found.is_gzip else file
+    return _Head(content) if cut else content
+
+
+class _Head:
+    """The first bytes of what may be large, or become so when it is unpacked."""
+
+    def __init__(self, content: Readable) -> None:
+        self._content, self._left = content, MAX_HEAD_BYTES
+
+    def read(self, size: int) -> bytes:
+        data = self._content.read(min(size, self._left)) if self._left else b""
+        self._left -= len(data)
+        return data

@@ -24,12 +24,21 @@ def lines_of_json(pieces: Iterator[str], *, cut: bool = False) -> Iterator[Recor
             continue
         if not ends and cut:
             return
-        if is_first and line.strip() == "{":
+        if is_first and ends and is_whole and _goes_on(line):
             raise fatal_at(
                 number, "The object goes on in the next line; write each on one line, or all in []."
             )
         is_first = False
         yield _record(number, line, ends) if is_whole else Record(number, problem=_TOO_LONG)
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a line begins an object that it does not end; else each line would be told."""
+    try:
+        strict_json.loads(line)
+    except strict_json.JSONProblem as error:
+        return line.lstrip().startswith("{") and error.column > len(line.rstrip())
+    return False
 
 
 def _record(number: int, line: str, ends: bool) -> Record:
@@ -65,6 +74,8 @@ def _hint(text: str, ends: bool) -> str:
         return " Python's single quotes are not JSON; write rows with json.dumps."
     if re.search(r",\s*[}\]]", text):
         return " There is a comma before a closing bracket."
+    if "\r" in text:
+        return " It holds carriage returns alone; end lines with a line feed."
     if not ends and not text.rstrip().endswith("}"):
         return " The upload looks truncated: its last line is cut off."
     if "\0" in text[:100]:

@@ -86,4 +86,7 @@ def lacking(row: Mapping[str, Any], kind: str) -> str:
         if kind == "corpus"
         else "a prompt ('messages', 'prompt', 'question', …)"
     )
+    for name, value in list(row.items())[:20]:
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            return f"Needs {needed}; are its rows in {name[:40]!r}? Then save that list by itself."
     return f"Needs {needed}; its columns are {columns}. Say in the mapping which column is which."

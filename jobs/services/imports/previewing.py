@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import IO, Any
 
 from engine.errors import DatasetError
 
 from .columns import Columns
+from .detection import MAX_HEAD_BYTES
 from .findings import Findings
+from .gunzip import MAGIC as GZIP_MAGIC
 from .options import Options
 from .prompts import Duplicates, prompt_hash
 from .reading import read_file
@@ -22,13 +25,16 @@ SHOWN_CHARACTERS = 2_000  # of one text
 def preview_file(
     file: IO[bytes], name: str, options: Options, *, cut: bool = False
 ) -> dict[str, Any]:
-    """What an import would find. cut: the file is only a head, so its last row may lack its end.
+    """What an import would find. cut: the file is only a head, so its last row may lack its end;
+    what is packed or large is looked at as one.
 
     A file that cannot be read as a whole is told in `error`; nothing is raised for it.
     """
     columns, shaper = Columns(), Shaper(options.kind, options.mapping)
     findings, duplicates = Findings("line"), Duplicates()
     found: dict[str, Any] = {"format": "", "encoding": "", "error": ""}
+    cut = cut or _is_packed(file) or file.seek(0, os.SEEK_END) > MAX_HEAD_BYTES
+    file.seek(0)
     rows: list[Any] = []
     warnings: list[str] = []
     try:
@@ -67,6 +73,11 @@ def preview_file(
         "bad_lines": [{"line": line, "message": text} for line, text in findings.bad_lines[:20]],
         "num_bad_lines": findings.num_bad_lines,
     }
+
+
+def _is_packed(file: IO[bytes]) -> bool:
+    file.seek(0)
+    return file.read(2) == GZIP_MAGIC
 
 
 def _shortened(value: Any) -> Any:

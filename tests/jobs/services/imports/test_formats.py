@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tracemalloc
 import zlib
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from jobs.services.imports import gunzip
+from jobs.services.imports.options import parse_options
+from jobs.services.imports.previewing import preview_file
 from jobs.services.imports.records import MAX_RECORD_BYTES
 
 from .samples import ROWS, all_formats, as_jsonl, as_table, take
@@ -178,6 +181,37 @@ def test_cells_stay_text_as_written() -> None:
     cells = ["NA", "null", "None", "007", "1e5", "TRUE", "01/02/2023", "nan", " 5 ", "=1+1"]
     data = as_table([{"question": f"q{n}", "answer": cell} for n, cell in enumerate(cells)])
     assert [row["answer"] for row in take(data, "a.csv").rows] == cells
+
+
+@pytest.mark.parametrize(
+    "text", ['{\n "question": "a"\n}\n{\n "question": "b"\n}\n', '{"question": "a",\n"x": 1}\n']
+)
+def test_objects_over_several_lines_are_told_once(text: str) -> None:
+    found = take(text.encode(), on_bad_rows="skip")
+    assert list(found.bad) == [1]
+    assert "goes on in the next line" in found.error
+
+
+def test_rows_inside_an_object_and_old_line_ends_are_hinted_at() -> None:
+    inside = json.dumps({"version": 1, "data": ROWS}).encode()
+    assert "are its rows in 'data'? Then save that list by itself." in take(inside).bad[1]
+    old = as_jsonl(ROWS).replace(b"\n", b"\r")
+    assert "end lines with a line feed" in take(old).bad[1]
+    assert take(as_jsonl(ROWS), "a.jsonl.gz").warnings == [
+        "The name says gzip, and the content is not packed."
+    ]
+
+
+def test_the_head_of_a_bomb_is_looked_at_in_bounded_memory_and_bytes() -> None:
+    packed = gzip.compress(b'{"question": "' + b"x" * (64 * 2**20), 1)
+    tracemalloc.start()
+    found = preview_file(io.BytesIO(packed), "a.jsonl.gz", parse_options({}))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (found["rows"], found["num_rows"]) == ([], 0)
+    assert peak < 16 * 2**20
+    rows = preview_file(io.BytesIO(gzip.compress(as_jsonl(ROWS))), "a.gz", parse_options({}))
+    assert rows["num_rows"] == len(ROWS)
 
 
 def test_gzip_in_several_members_and_padded_is_read() -> None:
