@@ -79,12 +79,17 @@ class ChatTokenizer:
         messages: of the user or of tools. last_id: the generation's last token; if the template
         closes the turn with it, it is not repeated. Raises: ModelError if the template refuses.
         """
+        rest = self.render_reply(messages)
+        ids = self._tokenizer.encode(rest, add_special_tokens=False).ids
+        return ids[1:] if ids[:1] == [last_id] else ids
+
+    def render_reply(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """As `encode_reply`, as text, with what closes the generation's turn."""
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
         _, answer, rest = self.render([*turn, *messages]).partition(_ANSWER)
         if not answer:
             raise ModelError("The chat template does not show what the assistant has said.")
-        ids = self._tokenizer.encode(rest, add_special_tokens=False).ids
-        return ids[1:] if ids[:1] == [last_id] else ids
+        return rest
 
     @cached_property
     def tool_format(self) -> str:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from engine.adapters.digest import adapter_digest
 from engine.adapters.files import write_adapter
 from engine.adapters.initial import initial_adapter
 from engine.errors import DatasetError
-from engine.models.chat import ChatTokenizer
 from engine.models.shapes import linear_shapes
 from engine.types import pack_ids
 from jobs import artifacts
@@ -32,6 +30,7 @@ from jobs.services.datasets import read_rows
 from jobs.services.failures import told
 from jobs.services.payloads import write_prompts
 from jobs.services.planner_bell import ring_planner
+from jobs.services.tokenizers import chat_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -89,12 +88,6 @@ def _prepare(task_id: str) -> None:
         if is_new:
             events.record([events.Event(task.stream, "version", {"number": 0, "digest": digest})])
         transaction.on_commit(ring_planner)
-
-
-@lru_cache(maxsize=8)
-def chat_tokenizer(path: str) -> ChatTokenizer:
-    """The tokenizer of a base model, loaded once a process."""
-    return ChatTokenizer(path)
 
 
 class _Unwanted(Exception):

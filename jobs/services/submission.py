@@ -6,13 +6,16 @@ import uuid
 from typing import Any
 
 from engine.config import TaskConfig, parse_config
-from engine.errors import GraderError, SpecError
+from engine.errors import GraderError, ModelError, SpecError
+from engine.models.template_check import check_template
 from engine.parameters import shown, text
 from engine.rewards import Grader, is_pure, parse_graders
 from jobs.models import BaseModel, Dataset, Tenant
 from jobs.services.base_models import find_base_model
 from jobs.services.corpora import find_corpus
 from jobs.services.datasets import preview
+from jobs.services.graders import Origins, resolve_graders
+from jobs.services.tokenizers import chat_tokenizer
 
 MAX_NAME_CHARACTERS = 100
 CHECKED_ROWS = 100  # of the dataset's start: can the reward functions use their columns?
@@ -24,6 +27,7 @@ class Submission:
     name: str
     config: TaskConfig
     graders: tuple[Grader, ...]
+    origins: Origins  # of reward functions that were saved before
 
     base_model: BaseModel
     dataset: Dataset
@@ -41,7 +45,8 @@ class Submission:
             self._check_environment(tenant)
             if has_model:
                 self._check_length()
-        if self._read_graders(graders) and has_dataset:
+                self._check_template()
+        if self._read_graders(graders, tenant) and has_dataset:
             self._check_columns()
         if self.errors:
             raise SpecError(self.errors)
@@ -87,9 +92,10 @@ class Submission:
             return False
         return True
 
-    def _read_graders(self, graders: Any) -> bool:
+    def _read_graders(self, graders: Any, tenant: Tenant) -> bool:
         try:
-            self.graders = parse_graders(graders)
+            resolved, self.origins = resolve_graders(tenant, graders)
+            self.graders = parse_graders(resolved)
         except SpecError as error:
             self.errors.update(error.fields)
             return False
@@ -133,6 +139,21 @@ class Submission:
                     f"{tenant.name} has no corpus {shown(corpus)}; upload documents with title and"
                     " text as a dataset of the kind corpus, and give its id.",
                 )
+
+    def _check_template(self) -> None:
+        """Refuse episodes of several turns where the model's chat template has no such thing."""
+        if not self.config.environment.has_turns:
+            return
+        try:
+            problems = check_template(chat_tokenizer(self.base_model.path)).problems
+        except ModelError as error:
+            problems = (str(error),)
+        if problems:
+            self._add(
+                "config.environment",
+                f"{self.base_model.name} cannot be used for several turns: {problems[0]} Choose"
+                " single_turn, or another base model.",
+            )
 
     def _check_columns(self) -> None:
         """Refuse reward functions whose column is absent, or of no use in every row looked at."""

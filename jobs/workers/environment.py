@@ -36,7 +36,8 @@ from jobs.models import BaseModel, Task
 from jobs.services import dispatch, failures, groups, joins
 from jobs.services.corpora import read_corpus
 from jobs.services.payloads import unpack_trajectory
-from jobs.services.preparation import chat_tokenizer
+from jobs.services.tokenizers import chat_tokenizer
+from jobs.services.secrets import named_secrets, secrets_of
 from jobs.workers import hosting
 from jobs.workers.episodes import answer
 from marlaas_site.celery import app
@@ -285,7 +286,10 @@ def read_settings(
     context = Context(
         chat=chat_tokenizer(path),
         graders=parse_graders(task.graders),
-        services=services_of(str(task.tenant_id)),
+        services=replace(
+            services_of(str(task.tenant_id)),
+            secrets=secrets_of(task.tenant_id, named_secrets(task.graders, task.config)),
+        ),
         max_turns=config.max_turns,
     )
     return config.environment, context

@@ -6,6 +6,8 @@ from typing import Any
 from django.core.management import BaseCommand, CommandError
 
 from engine.errors import ModelError
+from engine.models.chat import ChatTokenizer
+from engine.models.template_check import check_template
 from jobs.services.model_registry import add_base_model
 
 
@@ -29,3 +31,9 @@ class Command(BaseCommand):
             f"{row.name} is registered as {row.slug}, {row.dtype}, {row.max_model_length} tokens."
             " Its workers start with the next `make run`."
         )
+        report = check_template(ChatTokenizer(row.path))
+        self.stdout.write(f"Tools are called in the format {report.tool_format}.")
+        for problem in report.problems:
+            self.stdout.write(self.style.WARNING(f"No episodes of several turns: {problem}"))
+        for note in report.notes:
+            self.stdout.write(note)
