@@ -12,6 +12,7 @@ from engine.config import ALIASES
 from engine.errors import MarlaasError, QuotaError
 from engine.rewards import dump_graders
 from jobs.models import BaseModel, Dataset, Task, Tenant, TokenUsage, User
+from jobs.services.graders import Origins, record_origins
 from jobs.services.lifecycle import announce, end_task, move_task
 from jobs.services.planner_bell import ring_planner
 from jobs.services.storage import MIB, no_room, stored_bytes
@@ -63,6 +64,7 @@ def submit_task(
             created_by=user,
             cloned_from=cloned_from,
             idempotency_key=idempotency_key or "",
+            origins=checked.origins,
             **fields,
         )
     except IntegrityError:  # the same request, at the same time
@@ -72,7 +74,7 @@ def submit_task(
         return earlier
 
 
-def _create(*, tenant: Tenant, **fields: Any) -> Task:
+def _create(*, tenant: Tenant, origins: Origins, **fields: Any) -> Task:
     """Raises: QuotaError, counted while no other submission of the tenant can come between."""
     with transaction.atomic():
         Tenant.objects.select_for_update().get(pk=tenant.pk)
@@ -86,6 +88,7 @@ def _create(*, tenant: Tenant, **fields: Any) -> Task:
             phase_since=timezone.now(),
             **fields,
         )
+        record_origins(task, origins)
         announce(task, log=True)
         transaction.on_commit(ring_planner)
     return task
