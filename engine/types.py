@@ -172,6 +172,7 @@ class Trajectory:
     reward: float | None = None  # None: ungraded
     rewards: dict[str, float | None] = field(default_factory=dict)  # by reward function's name
     error: str = ""  # why it is ungraded
+    graders_digest: str = ""  # of the reward functions that scored it; "": it is not graded yet
     graded_started_at: float = 0.0  # epoch s
     graded_at: float = 0.0  # epoch s
 

@@ -60,6 +60,9 @@ class TrajectorySerializer(serializers.Serializer[Any]):
     reward = serializers.FloatField(allow_null=True, help_text="weighted sum; null: ungraded")
     rewards = serializers.DictField(child=serializers.FloatField(allow_null=True))
     error = serializers.CharField(help_text="why it is ungraded")
+    graders_digest = serializers.CharField(
+        help_text="of the reward functions that scored it; empty: from before it was noted"
+    )
 
 
 class TrajectoriesSerializer(serializers.Serializer[Any]):
@@ -124,6 +127,7 @@ def _plain(item: Trajectory, row: dict[str, Any] | None) -> dict[str, Any]:
         "reward": item.reward,
         "rewards": item.rewards,
         "error": item.error,
+        "graders_digest": item.graders_digest,
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine.environments import Context, Environment, Reply
 from engine.environments.episode import last_answer, limit_reached, told, with_observation
-from engine.rewards import Grade, Sample, grade
+from engine.rewards import Grade, Sample, grade, grader_digest
 from engine.types import Trajectory
 from jobs.services import failures
 
@@ -83,6 +83,7 @@ def _graded(
         reward=result.reward,
         rewards=result.rewards,
         error=result.error,
+        graders_digest=grader_digest(context.graders),
         graded_started_at=started_at,
         graded_at=time.time(),
     )

@@ -17,11 +17,12 @@ from django.utils import timezone
 
 from engine.environments import retry
 from engine.models.chat import ChatTokenizer
-from engine.rewards import Services
+from engine.rewards import Services, grader_digest, parse_graders
 from engine.types import Trajectory, Turn, pack_floats, pack_ids, unpack_ids
 from jobs.models import BaseModel, Task, Worker
 from jobs.services import dispatch, groups, heartbeats, joins
 from jobs.services.payloads import pack_trajectory, unpack_trajectory
+from jobs.services.secrets import save_secret
 from jobs.workers import environment, hosting
 from tests.jobs.trajectories import trajectory
 from tests.tiny import build_tiny_model
@@ -146,6 +147,24 @@ def test_a_wrong_answer_goes_back_to_the_worker_that_gave_it_while_it_lives(
 def test_a_right_answer_is_graded_and_joins_its_group(made: Callable[[str], Trajectory]) -> None:
     _interact(_message(made("It is 12<|im_end|>")))
     assert (_joined().reward, _joined().text, _joined().stop_reason) == (1.0, "It is 12", "stop")
+    assert _joined().graders_digest == grader_digest(parse_graders(Task.objects.get().graders))
+
+
+def test_episodes_have_the_secrets_that_their_task_names_and_no_others(
+    made: Callable[[str], Trajectory], task: Task, alice: Any, umbrella: Any, mallory: Any
+) -> None:
+    for name in ("mine", "unnamed"):
+        save_secret(tenant=task.tenant, user=alice, name=name, host="a.example", value="s3cret")
+    for name in ("mine", "theirs"):
+        save_secret(tenant=umbrella, user=mallory, name=name, host="b.example", value="other")
+    remote = {"type": "remote", "url": "https://a.example/"}
+    named = [{**remote, "name": name, "secret": name} for name in ("mine", "theirs")]
+    Task.objects.update(graders=[*task.graders, *named])
+    _, context = environment.read_settings(str(task.pk), "tiny", lambda _: Services())
+    found = context.services.secrets
+    assert {name: (one.host, one.value) for name, one in found.items()} == {
+        "mine": ("a.example", "s3cret")
+    }
 
 
 def test_only_the_last_answer_is_rewarded_and_the_whole_text_is_kept(
