@@ -47,6 +47,13 @@ class TaskConfig:
         "prompts longer than max_prompt_length: skip them, or fail the task",
         choices=("skip", "fail"),
     )
+    max_ungraded: float = parameter(
+        0.5,
+        "share of a step's trajectories that may have no reward; more ends the step and pauses"
+        " the task",
+        low=0.0,
+        high=1.0,
+    )
     temperature: float = parameter(1.0, "sampling temperature", above=0.0, high=5.0)
     top_p: float = parameter(1.0, "must be 1 for training", low=0.0, high=1.0)
     top_k: int = parameter(0, "must be 0 (off) for training", low=0, high=1_000_000)

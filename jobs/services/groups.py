@@ -15,6 +15,7 @@ from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import write_group
 from jobs.services.planner_bell import ring_planner
 from jobs.services.spans import save_group_spans
+from jobs.services.ungraded import judge_ungraded
 
 COST_SMOOTHING = 0.2  # weight of the newest group in the running mean of a group's tokens
 
@@ -74,7 +75,7 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
         num_bytes=group.num_bytes,
         rewards=rewards,
         num_tokens=tokens,
-        last_error="",
+        last_error=next((t.error for t in trajectories if t.error), "")[:500],
     )
     if not finished:
         return False
@@ -83,7 +84,8 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
     spans = save_group_spans(group, trajectories, worker)
     notice = {"step": group.step.number, "index": group.index, "id": str(group.pk)}
     events.record([events.Event(task.stream, "group", {**notice, "rewards": rewards}), *spans])
-    _close_step_if_full(group.step)
+    if not judge_ungraded(group.step):
+        _close_step_if_full(group.step)
     transaction.on_commit(lambda: joins.give_up(str(group.pk), attempt))
     transaction.on_commit(ring_planner)
     return True
