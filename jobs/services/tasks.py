@@ -18,6 +18,7 @@ from jobs.services.planner_bell import ring_planner
 from jobs.services.storage import MIB, no_room, stored_bytes
 from jobs.services.submission import MAX_NAME_CHARACTERS, Submission
 from jobs.services.tenants import require_writer
+from jobs.services.ungraded import generate_ungraded_again
 
 MAX_ACTIVE_TASKS = 100  # of a tenant, waiting ones included; the planner looks at each
 
@@ -152,12 +153,16 @@ def pause_task(task: Task, user: User) -> None:
 def resume_task(task: Task, user: User) -> None:
     """Let a paused task go on. Raises as `cancel_task`."""
     require_writer(user, task.tenant)
-    if not move_task(
-        task.pk,
-        Task.State.RUNNING,
-        from_states=[Task.State.PAUSED],
-        reason=f"Resumed by {user}.",
-    ):
+    with transaction.atomic():
+        is_resumed = move_task(
+            task.pk,
+            Task.State.RUNNING,
+            from_states=[Task.State.PAUSED],
+            reason=f"Resumed by {user}.",
+        )
+        if is_resumed:
+            generate_ungraded_again(task)
+    if not is_resumed:
         raise _wrong_state(task, "resumed", "Only a paused task can be.")
 
 
