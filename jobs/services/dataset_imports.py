@@ -20,7 +20,7 @@ from typing import IO, Any
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError, transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from engine.errors import ArtifactError, DatasetError, MarlaasError, QuotaError, SpecError
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 IN_REQUEST_BYTES = 8 * 2**20  # read in a second or two
 EXPANSION = 20  # of what is compressed: so much larger it may be
 MAX_IMPORTING = 4  # of a tenant
+MAX_RUNNING = 2  # at once: each takes a core, and up to some hundred MiB for prompts' hashes
 MAX_ATTEMPTS = 3
 BEAT_S = 1.0
 SILENT_S = 120
@@ -85,7 +86,7 @@ def start_import(
     name, size = checked_name(tenant, name, options), _size(file)
     if size > settings.MAX_UPLOAD_MIB * 2**20:
         raise SpecError({"file": [f"Has more than {settings.MAX_UPLOAD_MIB:,} MiB."]})
-    if problem := no_room(tenant, size):
+    if problem := no_room(tenant, size + _under_way(tenant)):
         raise SpecError({"file": [problem]})
     row = _create(tenant, user, name, shown_name(file_name), options, num_bytes=size)
     key = f"uploads/{tenant.pk}/{row.pk}"
@@ -100,6 +101,12 @@ def start_import(
         row.key = key
         transaction.on_commit(lambda: _send(row.pk))
     return row
+
+
+def _under_way(tenant: Tenant) -> int:
+    """Bytes of a tenant's uploads that are not read yet."""
+    rows = DatasetImport.objects.filter(tenant=tenant, state=DatasetImport.State.IMPORTING)
+    return rows.aggregate(n=Sum("num_bytes"))["n"] or 0
 
 
 def start_source(
@@ -161,12 +168,37 @@ class _Unwanted(Exception):
 
 
 def run_import(import_id: str) -> None:
-    """Read an upload to its end; what is wrong with it goes to the row. May be called twice."""
-    now = timezone.now()
-    free = Q(beat_at=None) | Q(beat_at__lt=now - timedelta(seconds=SILENT_S))
-    waiting = DatasetImport.objects.filter(pk=import_id, state=DatasetImport.State.IMPORTING)
-    if not waiting.filter(free).update(attempt=F("attempt") + 1, beat_at=now, num_rows=0):
+    """Read an upload to its end; what is wrong with it goes to the row. May be called twice.
+
+    While enough others are read it waits: the one that ends sends for the next.
+    """
+    if not _claim(import_id):
         return
+    try:
+        _run(import_id)
+    finally:
+        _send_next()
+
+
+def _claim(import_id: str) -> bool:
+    now = timezone.now()
+    under_way = DatasetImport.objects.filter(state=DatasetImport.State.IMPORTING)
+    is_alive = Q(beat_at__gte=now - timedelta(seconds=SILENT_S))
+    if under_way.filter(is_alive).count() >= MAX_RUNNING:
+        return False
+    mine = under_way.filter(pk=import_id).exclude(is_alive)
+    return bool(mine.update(attempt=F("attempt") + 1, beat_at=now, num_rows=0))
+
+
+def _send_next() -> None:
+    """Send for the one that waits longest."""
+    waiting = DatasetImport.objects.filter(state=DatasetImport.State.IMPORTING, beat_at=None)
+    row = waiting.exclude(key="", source={}).order_by("created_at").first()
+    if row is not None:
+        _send(row.pk)
+
+
+def _run(import_id: str) -> None:
     row = DatasetImport.objects.select_related("tenant", "created_by").get(pk=import_id)
     if row.attempt > MAX_ATTEMPTS:
         _end(row, error=f"It was begun {MAX_ATTEMPTS} times and never ended. Ask an operator.")

@@ -16,7 +16,7 @@ from typing import IO, Any
 from jobs import strict_json
 
 from .json_rows import loads, of_object
-from .records import MAX_RECORD_BYTES, Record, whole_file
+from .records import MAX_RECORD_BYTES, Record, printable, whole_file
 
 CHILD = Path(__file__).with_name("parquet_child.py")
 MEMORY_MIB = 1024
@@ -42,7 +42,7 @@ class ParquetRows:
         with _descriptor(self._file) as source, closing(_replies(source)) as replies:
             for reply in replies:
                 if "error" in reply:
-                    raise whole_file(_told(reply["error"]))
+                    raise whole_file(_told(printable(reply["error"])))
                 if "columns" in reply:
                     self.num_rows = reply["rows"]
                 else:
@@ -92,7 +92,7 @@ def _told(error: str) -> str:
 
 def _record(reply: dict[str, Any]) -> Record:
     if "p" in reply:
-        return Record(reply["n"], problem=reply["p"])
+        return Record(reply["n"], problem=printable(reply["p"]))
     text = json.dumps(reply["v"])
     if len(text) > MAX_RECORD_BYTES:
         return Record(reply["n"], problem=f"Is longer than {MAX_RECORD_BYTES // 2**20} MiB.")

@@ -25,6 +25,11 @@ class Record:
     notes: tuple[str, ...] = ()
 
 
+def printable(text: str) -> str:
+    """What a library says, without what cannot be shown or kept: it may quote the file's bytes."""
+    return "".join(mark if mark.isprintable() else " " for mark in text)
+
+
 def whole_file(message: str) -> DatasetError:
     """The error for a file that is wrong as a whole."""
     return DatasetError(message, [(0, message)])

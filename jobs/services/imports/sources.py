@@ -19,7 +19,7 @@ from typing import IO, Any
 from engine.errors import SpecError
 from engine.parameters import shown
 
-from .records import whole_file
+from .records import printable, whole_file
 
 HERE = Path(__file__).parent
 MAX_GENERATED = 20_000
@@ -165,4 +165,4 @@ def _environment(home: str) -> dict[str, str]:
 def _last_words(words: IO[bytes]) -> str:
     words.seek(max(0, words.seek(0, os.SEEK_END) - 8_000))
     lines = words.read().decode(errors="replace").strip().splitlines()
-    return lines[-1][:MAX_TOLD] if lines else ""
+    return printable(lines[-1][:MAX_TOLD]) if lines else ""

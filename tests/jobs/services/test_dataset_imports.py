@@ -90,6 +90,21 @@ def test_a_second_call_does_nothing_while_the_first_lives(begin: Any) -> None:
     assert (row.state, row.attempt) == ("importing", 1)
 
 
+def test_only_a_few_are_read_at_once_and_the_next_is_sent_for(begin: Any, sent: list[Any]) -> None:
+    rows = [begin(name=f"rows {n}") for n in range(4)]
+    now = timezone.now()
+    for row in rows[:2]:
+        DatasetImport.objects.filter(pk=row.pk).update(attempt=1, beat_at=now)
+    run_import(str(rows[2].pk))
+    rows[2].refresh_from_db()
+    assert (rows[2].state, rows[2].attempt) == ("importing", 0)
+    DatasetImport.objects.filter(pk=rows[0].pk).update(state="ready")
+    run_import(str(rows[2].pk))
+    rows[2].refresh_from_db()
+    assert rows[2].state == "ready"
+    assert sent == [rows[3].pk]
+
+
 def test_one_that_died_is_begun_again_and_at_last_given_up(begin: Any, sent: list[Any]) -> None:
     row = begin()
     long_ago = timezone.now() - timedelta(minutes=10)

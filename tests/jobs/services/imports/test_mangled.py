@@ -18,6 +18,8 @@ from jobs.services.imports.previewing import preview_file
 
 from .samples import ROWS, all_formats
 
+pytestmark = pytest.mark.slow
+
 FILES = all_formats([*ROWS, {"question": 'Quotes " and , and \n and é?', "answer": "ü\t1"}])
 TEXT = [name for name in FILES if not name.endswith(".parquet")]
 PIECES = (

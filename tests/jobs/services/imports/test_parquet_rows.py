@@ -102,6 +102,17 @@ def test_a_file_that_wants_too_much_memory_ends_its_reader_only(
     assert "needs more than 64 MiB of memory at once" in found.error
 
 
+def test_what_its_library_quotes_of_a_file_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = [
+        {"columns": ["a"], "rows": 2},
+        {"n": 1, "p": "bad \ud800\0."},
+        {"error": "\0\udc80!"},
+    ]
+    monkeypatch.setattr(parquet_rows, "_replies", lambda source: (one for one in replies))
+    found = take(as_parquet(ROWS), "a.parquet", on_bad_rows="skip")
+    assert found.error == "The Parquet file cannot be read:   !."
+
+
 def test_its_reader_loads_nothing_here() -> None:
     import subprocess
 

@@ -22,7 +22,8 @@ def test_the_table_is_there() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_tricky_file_gets_its_outcome(name: str) -> None:
     wanted, data = EXPECTED[name], (DATA / "tricky" / name).read_bytes()
-    strict, lenient = take(data, name), take(data, name, on_bad_rows="skip")
+    strict = take(data, name)
+    lenient = take(data, name, on_bad_rows="skip") if strict.error else strict
     bad = [line for line in strict.bad if line]
     assert bad == wanted["bad_lines"]
     assert len(lenient.rows) == wanted["rows"], lenient.error
