@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import GraderError
 from ..parameters import parameter
@@ -49,13 +49,17 @@ class PythonSource:
     async def score_with(self, sample: Sample, services: Services) -> float:
         """The function's number. Raises: GraderError."""
         sandboxes: Sandboxes = services.need("sandboxes")
-        call = {
+        call = self.call_of(sample)
+        score = await sandboxes.score_one(services.tenant, self.source, call)
+        if score.value is None:
+            raise GraderError(score.error)
+        return score.value
+
+    def call_of(self, sample: Sample) -> dict[str, Any]:
+        """What the sandbox is given of a sample."""
+        return {
             "completion": sample.completion,
             "row": {name: value for name, value in sample.row.items() if name != "messages"},
             "messages": sample.messages,
             "chat": self.given == "messages",
         }
-        score = await sandboxes.score_one(services.tenant, self.source, call)
-        if score.value is None:
-            raise GraderError(score.error)
-        return score.value

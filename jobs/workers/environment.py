@@ -36,8 +36,8 @@ from jobs.models import BaseModel, Task
 from jobs.services import dispatch, failures, groups, joins
 from jobs.services.corpora import read_corpus
 from jobs.services.payloads import unpack_trajectory
-from jobs.services.tokenizers import chat_tokenizer
 from jobs.services.secrets import named_secrets, secrets_of
+from jobs.services.tokenizers import chat_tokenizer
 from jobs.workers import hosting
 from jobs.workers.episodes import answer
 from marlaas_site.celery import app
@@ -161,14 +161,14 @@ class EnvironmentHost:
             settings_ = await self._settings_of(held.key.task, message["base_model"])
             answered, is_over = await answer(held.trajectory, message, *settings_)
             held.is_answered = True
-            await self._apart(_send_on, answered, is_over, message)
+            await self.apart(_send_on, answered, is_over, message)
         except Exception:
             log.exception("%s could not be sent on", held.key)
-            await self._apart(joins.give_up, held.key.group, held.key.attempt)
+            await self.apart(joins.give_up, held.key.group, held.key.attempt)
         finally:
             self._let_go(held)
 
-    async def _apart(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def apart(self, work: Callable[..., T], *arguments: Any) -> T:
         """The result of what waits for Redis or the database, in a thread that may."""
 
         def run() -> T:
@@ -183,7 +183,7 @@ class EnvironmentHost:
         """What the episodes of a task need, as its row said a minute ago at most."""
         until, *found = self._settings.get(task, (0.0,))
         if time.monotonic() > until:
-            found = await self._apart(read_settings, task, base_model, self._services_of)
+            found = await self.apart(read_settings, task, base_model, self.services_of)
             if len(self._settings) >= MAX_SETTINGS:
                 self._settings.clear()
             self._settings[task] = (time.monotonic() + SETTINGS_S, *found)
@@ -194,7 +194,8 @@ class EnvironmentHost:
         """Read every task's row again when its next episode comes."""
         self._settings.clear()
 
-    def _services_of(self, tenant: str) -> Services:
+    def services_of(self, tenant: str) -> Services:
+        """What a tenant's work may use, without its secrets."""
         slots = self._tool_slots.setdefault(tenant, asyncio.Semaphore(TENANT_TOOL_CALLS))
         return replace(self.services, tenant=tenant, tool_slots=slots)
 
@@ -203,9 +204,13 @@ class EnvironmentHost:
         self._loop.run_forever()
         self._loop.close()
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine in this loop, from another thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of this loop returns, for other threads."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self.begin(work).result()
 
     def wait(self, timeout_s: float) -> None:
         """Until no episode is here. Raises: TimeoutError."""
