@@ -94,11 +94,14 @@ def _first_values(request: HttpRequest, tenant: Tenant) -> dict[str, str]:
 def _page(
     request: HttpRequest, tenant: Tenant, form: TaskForm, parent: Task | None, status: int = 200
 ) -> HttpResponse:
+    usable = Dataset.objects.filter(tenant=tenant)
+    corpora = usable.filter(kind=Dataset.Kind.CORPUS)
+    form.corpora = [(str(one.pk), f"{one.name} – {one.num_rows:,} documents") for one in corpora]
     context = {
         "form": form,
         "parent": parent,
         "base_models": BaseModel.objects.filter(is_enabled=True),
-        "datasets": Dataset.objects.filter(tenant=tenant),
+        "datasets": usable.filter(kind=Dataset.Kind.PROMPTS),
         "quota": quota_use(tenant),
         "key": request.POST.get("key") or uuid.uuid4().hex,
     }

@@ -1,14 +1,17 @@
-// The form of a new task: shows the parameters that a reward function has, and the size of a step.
+// The form of a new task: shows the parameters that what is chosen has, and the size of a step.
 
 const number = (name) => Number(document.getElementById(`id_config_${name}`)?.value);
 const count = (value) => Math.round(value).toString().replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
 
-function showParameters(grader) {
-  const select = grader.querySelector("[data-grader-type]");
-  grader.querySelector("[data-grader-help]").textContent = select.selectedOptions[0]?.dataset.help ?? "";
-  for (const part of grader.querySelectorAll("[data-any-type]")) part.hidden = !select.value;
-  for (const field of grader.querySelectorAll("[data-types]")) {
+function showParameters(row) {
+  const select = row.querySelector("[data-row-type]");
+  row.querySelector("[data-row-help]").textContent = select.selectedOptions[0]?.dataset.help ?? "";
+  for (const part of row.querySelectorAll("[data-any-type]")) part.hidden = !select.value;
+  for (const field of row.querySelectorAll("[data-types]")) {
     field.hidden = !field.dataset.types.split(" ").includes(select.value);
+  }
+  for (const part of document.querySelectorAll(`[data-for="${select.id}"]`)) {
+    part.hidden = !part.dataset.forTypes.split(" ").includes(select.value);
   }
 }
 
@@ -21,9 +24,9 @@ function estimate() {
   document.querySelector('[data-estimate="task"]').textContent = `${count(steps)} steps, at most ${count(tokens * steps)} generated tokens`;
 }
 
-for (const grader of document.querySelectorAll("[data-grader]")) {
-  grader.querySelector("[data-grader-type]").addEventListener("change", () => showParameters(grader));
-  showParameters(grader);
+for (const row of document.querySelectorAll("[data-row]")) {
+  row.querySelector("[data-row-type]").addEventListener("change", () => showParameters(row));
+  showParameters(row);
 }
 if (document.querySelector("[data-estimate]")) {
   document.addEventListener("input", estimate);

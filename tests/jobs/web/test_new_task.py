@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.models import Member, Task
+from jobs.models import BaseModel, Dataset, Member, Task
+from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.django_db
 
@@ -101,7 +103,7 @@ def test_a_clone_of_an_old_task_shows_its_function_by_todays_name(
     )
     text = browser_of(bob).get(f"/tasks/new/?clone={task.pk}").content.decode()
     chosen = re.findall(r'<option value="(\w+)" data-help="[^"]*" selected>', text)
-    assert chosen == ["string_check"]
+    assert chosen == ["string_check", "single_turn"]
     assert 'value="2.5"' in text
 
 
@@ -156,3 +158,74 @@ def test_another_tenants_dataset_cannot_be_named(
     assert answer.status_code == 200 or answer.status_code == 422
     assert not Task.objects.exists()
     assert "addition" not in answer.content.decode()
+
+
+SEARCH = {
+    "config.environment.type": "tools",
+    "config.environment.max_tool_calls": "4",
+    "config.environment.tools.0.type": "",
+    "config.environment.tools.1.type": "calculator",
+    "config.environment.tools.2.type": "search",
+    "config.environment.tools.2.name": "look",
+    "config.environment.tools.2.num_results": "3",
+    "config.max_turns": "5",
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def model(base_model: Any, directory: Path) -> None:
+    """The base model has a chat template, as several turns need one."""
+    BaseModel.objects.update(path=str(directory))
+
+
+@pytest.fixture
+def corpus(dataset: Any) -> Any:
+    return Dataset.objects.create(
+        tenant=dataset.tenant, name="documents", kind="corpus", num_rows=2, num_bytes=9, key="k"
+    )
+
+
+def test_tools_are_chosen_row_by_row_and_a_clone_shows_them_again(
+    browser_of: Any, alice: Any, dataset: Any, base_model: Any, corpus: Any, model: None
+) -> None:
+    chosen = {**SEARCH, "config.environment.tools.2.corpus": str(corpus.pk)}
+    answer = browser_of(alice).post("/tasks/new/", _form(dataset, **chosen))
+    assert answer.status_code == 302, answer.content.decode()
+    task = Task.objects.get()
+    environment = task.config["environment"]
+    assert (environment["type"], environment["max_tool_calls"]) == ("tools", 4)
+    assert [tool["type"] for tool in environment["tools"]] == ["calculator", "search"]
+    assert environment["tools"][1]["corpus"] == str(corpus.pk)
+    assert environment["tools"][1]["name"] == "look"
+    assert task.config["max_turns"] == 5
+    text = browser_of(alice).get(f"/tasks/new/?clone={task.pk}").content.decode()
+    types = re.findall(r'<option value="(\w+)" data-help="[^"]*" selected>', text)
+    assert types == ["numeric", "length", "tools", "calculator", "search"]
+    assert f'<option value="{corpus.pk}" selected>documents – 2 documents</option>' in text
+    assert 'name="config.environment.tools.1.name" value="look"' in text
+
+
+def test_what_is_wrong_with_a_tool_is_told_at_its_row(
+    browser_of: Any, alice: Any, dataset: Any, base_model: Any, umbrella: Any, model: None
+) -> None:
+    theirs = Dataset.objects.create(
+        tenant=umbrella, name="theirs", kind="corpus", num_rows=2, num_bytes=9, key="k"
+    )
+    chosen = {**SEARCH, "config.environment.tools.2.corpus": str(theirs.pk)}
+    answer = browser_of(alice).post("/tasks/new/", _form(dataset, **chosen))
+    text = answer.content.decode()
+    assert answer.status_code == 422
+    assert 'id="id_config_environment_tools_2_corpus_error"' in text
+    assert "has no corpus" in text
+    assert "theirs" not in text
+    wrong = {**SEARCH, "config.environment.tools.2.num_results": "0"}
+    text = browser_of(alice).post("/tasks/new/", _form(dataset, **wrong)).content.decode()
+    assert 'id="id_config_environment_tools_2_num_results_error"' in text
+    none = {**SEARCH, **{f"config.environment.tools.{n}.type": "" for n in range(3)}}
+    text = browser_of(alice).post("/tasks/new/", _form(dataset, **none)).content.decode()
+    assert "Must be a list such as" in text
