@@ -125,6 +125,8 @@ class _Importer:
             return
         if not self.shaper.mapping or (self.shaper.is_chosen and not self.num_rows):
             columns = lacking(record.value, self.options.kind)
+            if not self.options.has_header:
+                raise fatal_at(record.number, columns)
             raise fatal_at(
                 1,
                 f"This was read as the header of the table. {columns} If the table has no header,"

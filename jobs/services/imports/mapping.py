@@ -14,10 +14,11 @@ PROMPT_COLUMNS = ("messages", "prompt", "question", "problem", "instruction", *C
 _OTHER_PROMPTS = ("query", "input", "problem_statement")
 _ANSWERS = (
     *("answer", "reward_model.ground_truth", "ground_truth", "final_answer", "expected_answer"),
-    *("gold", "gold_answer"),
+    *("gold", "gold_answer", "reference_answer", "ideal"),
 )
 _TITLES = ("title", "name", "id")
 _TEXTS = ("text", "contents", "content", "body", "passage")
+NUMBERED = ["column 1", "column 2"]  # of a table without a header
 MISSING = object()
 
 
@@ -47,16 +48,18 @@ def column_of(row: Mapping[str, Any], path: str) -> str:
 
 
 def propose(row: Mapping[str, Any], kind: str) -> Proposal | None:
-    """What a row's keys suggest; None if nothing."""
+    """What a row's keys suggest, upper and lower case apart; None if nothing."""
     if kind == "corpus":
-        title, text = _first(row, _TITLES), _first(row, _TEXTS)
-        return Proposal({"title": title, "text": text}) if title and text else None
+        return _document(row)
+    if list(row) == NUMBERED:
+        note = "Of two columns without names the first is taken as prompt, the second as answer."
+        return Proposal({"prompt": NUMBERED[0], "answer": NUMBERED[1]}, (note,))
     prompt = _first(row, (*PROMPT_COLUMNS, *_OTHER_PROMPTS))
     if not prompt:
         return None
     if prompt == "instruction" and ("output" in row or "input" in row):
         return _alpaca(row)
-    answer = _first(row, tuple(name for name in _ANSWERS if name != prompt))
+    answer = _answer(row, prompt)
     paths = {"prompt": prompt, **({"answer": answer} if answer else {})}
     notes = []
     if answer and answer != "answer":
@@ -64,6 +67,30 @@ def propose(row: Mapping[str, Any], kind: str) -> Proposal | None:
     if prompt not in PROMPT_COLUMNS:
         notes.append(f"The prompt is taken from '{prompt}'.")
     return Proposal(paths, tuple(notes))
+
+
+def _document(row: Mapping[str, Any]) -> Proposal | None:
+    title, text = _first(row, _TITLES), _first(row, _TEXTS)
+    if not title or not text:
+        return None
+    found = {"title": title, "text": text}
+    notes = [f"The {role} is taken from '{path}'." for role, path in found.items() if path != role]
+    return Proposal(found, tuple(notes))
+
+
+def _answer(row: Mapping[str, Any], prompt: str) -> str:
+    """The column of the answer; under another name only if something stands there that can be."""
+    for name in _ANSWERS:
+        found = _first(row, (name,))
+        if found == "answer":
+            return found
+        if found and found != prompt and _can_be_answer(value_at(row, found)):
+            return found
+    return ""
+
+
+def _can_be_answer(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
 def _alpaca(row: Mapping[str, Any]) -> Proposal:
@@ -75,7 +102,12 @@ def _alpaca(row: Mapping[str, Any]) -> Proposal:
 
 
 def _first(row: Mapping[str, Any], paths: tuple[str, ...]) -> str:
-    return next((path for path in paths if value_at(row, path) is not MISSING), "")
+    """The first of these that the row has, as the row writes it; "" if it has none."""
+    exact = next((path for path in paths if value_at(row, path) is not MISSING), "")
+    if exact:
+        return exact
+    columns = {column.strip().lower(): column for column in row}
+    return next((columns[path] for path in paths if path in columns), "")
 
 
 def lacking(row: Mapping[str, Any], kind: str) -> str:

@@ -80,10 +80,10 @@ class Shaper:
 
     def _chat(self, value: Any, path: str, row: dict[str, Any]) -> Chat:
         if isinstance(value, str) and (
-            value.lstrip().startswith(("[", "{") if path in CHAT_COLUMNS else _CHAT_STARTS)
+            value.lstrip().startswith(("[", "{") if path.lower() in CHAT_COLUMNS else _CHAT_STARTS)
         ):
             chat = read_chat(_parsed(value, path), path)
-        elif isinstance(value, str) and path not in CHAT_COLUMNS:
+        elif isinstance(value, str) and path.lower() not in CHAT_COLUMNS:
             chat = Chat([{"role": "user", "content": self._joined(value, path, row)}])
         else:
             chat = read_chat(value, path)

@@ -170,6 +170,10 @@ def test_a_table_without_a_header_is_read_where_that_is_said() -> None:
     mapping = {"prompt": "column 1", "answer": "column 2"}
     found = take(b"1+1?,2\n2+2?,4\n", "a.csv", has_header="false", mapping=mapping)
     assert [row["answer"] for row in found.rows] == ["2", "4"]
+    assert take(b"1+1?,2\n2+2?,4\n", "a.csv", has_header="false").rows == found.rows
+    three = take(b"1+1?,2,x\n2+2?,4,y\n", "a.csv", has_header="false")
+    assert list(three.bad) == [1]
+    assert "Say in the mapping which column is which" in three.error
 
 
 def test_a_quote_that_is_never_closed_ends_the_import_even_where_rows_are_skipped() -> None:

@@ -102,6 +102,30 @@ def test_a_mapping_names_columns_and_ways_into_them() -> None:
     assert len(warnings) == 2
 
 
+def test_case_is_of_no_account_where_columns_are_found() -> None:
+    found = take(b"Question,Answer \n1+1?,2\n", "a.csv")
+    assert found.rows == [
+        {"messages": [{"role": "user", "content": "1+1?"}], "answer": "2", "Answer": "2"}
+    ]
+    assert found.warnings == [
+        "The answer is taken from 'Answer'.",
+        "The prompt is taken from 'Question'.",
+    ]
+
+
+def test_another_column_is_the_answer_only_if_it_can_be_one() -> None:
+    row, _ = one({"messages": [{"role": "user", "content": "a"}], "reference_answer": {"x": 1}})
+    assert set(row) == {"messages", "reference_answer"}
+    row, warnings = one({"input": [{"role": "user", "content": "a"}], "ideal": "b"})
+    assert (row["answer"], len(warnings)) == ("b", 2)
+
+
+def test_documents_may_name_their_parts_otherwise() -> None:
+    row, warnings = one({"id": "d1", "contents": "text"}, kind="corpus")
+    assert row == {"title": "d1", "text": "text"}
+    assert warnings == ["The title is taken from 'id'.", "The text is taken from 'contents'."]
+
+
 def test_a_system_column_comes_first() -> None:
     row, _ = one({"q": "1+1?", "s": "Be brief."}, mapping={"prompt": "q", "system": "s"})
     assert [message["role"] for message in row["messages"]] == ["system", "user"]
