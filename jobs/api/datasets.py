@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, serializers
 from rest_framework.exceptions import ValidationError
@@ -14,7 +15,7 @@ from jobs.models import Dataset, DatasetImport
 from jobs.services.dataset_imports import take_upload
 from jobs.services.datasets import preview
 from jobs.services.imports.options import FORMATS, parse_options
-from jobs.services.imports.previewing import preview_file
+from jobs.services.imports.previewing import join_ends, preview_file
 from jobs.services.imports.text import ENCODINGS
 from jobs.services.tenants import choose_tenant
 
@@ -100,6 +101,10 @@ class HeadSerializer(FileSerializer):
     is_head = serializers.BooleanField(
         required=False, help_text="only the start of a larger file; default: false"
     )
+    tail = serializers.FileField(
+        required=False, help_text="its end, of Parquet, which tells its columns there"
+    )
+    size = serializers.IntegerField(required=False, help_text="bytes of the whole, with `tail`")
 
 
 class FilePreviewSerializer(serializers.Serializer[Any]):
@@ -195,7 +200,19 @@ class FilePreview(generics.GenericAPIView):
         file = _file(request, {})
         name = request.data.get("file_name") or file.name
         is_head = str(request.data.get("is_head", "")).lower() in ("true", "1", "on")
-        return Response(preview_file(file, str(name), _options(request), cut=is_head))
+        options, tail = _options(request), request.data.get("tail")
+        if not hasattr(tail, "readline"):
+            return Response(preview_file(file, str(name), options, cut=is_head))
+        with join_ends(file, tail, _file_size(request)) as whole:
+            return Response(preview_file(whole, str(name), options, cut=True))
+
+
+def _file_size(request: Request) -> int:
+    """Raises: ValidationError on `size`."""
+    text, limit = str(request.data.get("size", "")), settings.MAX_UPLOAD_MIB * 2**20
+    if text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= limit:
+        return int(text)
+    raise ValidationError({"size": [f"Must be a whole number of bytes up to {limit:,}."]})
 
 
 class DatasetDetail(OwnedView, generics.RetrieveAPIView[Dataset]):

@@ -33,16 +33,17 @@ async function preview() {
   if (!file) return;
   const number = ++asked;
   const isParquet = (await file.slice(0, 4).text()) === "PAR1";
-  if (isParquet && file.size > WHOLE_BYTES) {
-    panel.replaceChildren(make("p", "A Parquet file of this size is looked at once it is sent; what is found is shown with the dataset.", "note"));
-    return;
-  }
-  const head = isParquet ? file : file.slice(0, HEAD_BYTES);
+  const hasEnds = isParquet && file.size > WHOLE_BYTES;
+  const head = isParquet && !hasEnds ? file : file.slice(0, HEAD_BYTES);
   const data = choices(new FormData());
   data.set("file", head, file.name);
   data.set("file_name", file.name);
   data.set("is_head", String(head.size < file.size));
   data.delete("eval_fraction");
+  if (hasEnds) {
+    data.set("tail", file.slice(-HEAD_BYTES), "tail");
+    data.set("size", String(file.size));
+  }
   let found;
   try {
     const answer = await send("/api/v1/datasets/preview", data);
@@ -89,8 +90,9 @@ function columnTable({ columns, mapping, num_rows: numRows }) {
   for (const { name, types, num_rows: present } of columns.slice(0, SHOWN_COLUMNS)) {
     const row = body.insertRow();
     const role = roles[name] ?? Object.entries(roles).find(([path]) => path.startsWith(`${name}.`))?.[1] ?? "a column of the row";
+    const shownRows = numRows ? (present === numRows ? "all" : `${count(present)} of ${count(numRows)}`) : "–";
     const held = Object.entries(types).map(([type, line]) => (Object.keys(types).length > 1 ? `${type} (first in ${count(line)})` : type));
-    row.append(Object.assign(make("th", name, "mono break"), { scope: "row" }), make("td", role), make("td", held.join(", ")), make("td", present === numRows ? "all" : `${count(present)} of ${count(numRows)}`));
+    row.append(Object.assign(make("th", name, "mono break"), { scope: "row" }), make("td", role), make("td", held.join(", ")), make("td", shownRows));
   }
   wrap.append(table);
   wrap.tabIndex = 0;

@@ -3,8 +3,8 @@
 pyarrow parses strangers' bytes in native code, so it lives here alone, with a limit on memory and
 on CPU time: what it may do at worst is end. Runs as a script, and knows nothing of the rest.
 
-Lines out: {"columns": [...], "rows": n}, then {"n": row, "v": {...}, "notes": [...]} or
-{"n": row, "p": "what is wrong"}, or {"error": "..."} at any time as the last one.
+Lines out: {"columns": [...], "types": [...], "rows": n}, then {"n": row, "v": {...}, "notes":
+[...]} or {"n": row, "p": "what is wrong"}, or {"error": "..."} at any time as the last one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _read(file: Any) -> None:
     names = file.schema_arrow.names
     if len(names) > MAX_COLUMNS or len(set(names)) < len(names):
         raise ValueError(f"has {len(names)} columns, more than {MAX_COLUMNS} or two of one name")
-    _write({"columns": names, "rows": file.metadata.num_rows})
+    types = [str(field.type)[:MAX_TEXT] for field in file.schema_arrow]
+    _write({"columns": names, "types": types, "rows": file.metadata.num_rows})
     number = 0
     for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
         columns = [list(_values(column)) for column in batch.columns]

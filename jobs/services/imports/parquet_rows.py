@@ -31,11 +31,11 @@ _MAX_REPLY_BYTES = 6 * MAX_RECORD_BYTES  # characters beyond ASCII are escaped
 
 
 class ParquetRows:
-    """The rows of a file. num_rows: what its footer tells, once the first row is asked for."""
+    """The rows of a file. columns: (name, type) as its footer tells, once rows are asked for."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self.num_rows = 0
+        self.columns: list[tuple[str, str]] = []
 
     def __iter__(self) -> Iterator[Record]:
         """Raises: DatasetError if the file is no Parquet, or damaged."""
@@ -44,7 +44,7 @@ class ParquetRows:
                 if "error" in reply:
                     raise whole_file(_told(printable(reply["error"])))
                 if "columns" in reply:
-                    self.num_rows = reply["rows"]
+                    self.columns = list(zip(reply["columns"], reply["types"], strict=True))
                 else:
                     yield _record(reply)
 
@@ -79,7 +79,8 @@ def _replies(source: IO[bytes]) -> Generator[dict[str, Any]]:
             else:
                 if child.wait() == 0:
                     return
-            yield {"error": "a row is too large, or the file made its reader end"}
+            memory = f"needs more than {MEMORY_MIB:,} MiB of memory at once"
+            yield {"error": f"{memory}, or made its reader end, or has too large a row"}
         finally:
             child.kill()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from typing import IO, Any
 
 from engine.errors import DatasetError
@@ -12,6 +13,7 @@ from .columns import Columns
 from .detection import MAX_HEAD_BYTES
 from .findings import Findings
 from .gunzip import MAGIC as GZIP_MAGIC
+from .mapping import propose
 from .options import Options
 from .prompts import Duplicates, prompt_hash
 from .reading import read_file
@@ -37,9 +39,10 @@ def preview_file(
     file.seek(0)
     rows: list[Any] = []
     warnings: list[str] = []
+    parquet = None
     try:
         reading = read_file(file, name, options, cut=cut)
-        detected, findings.unit = reading.detected, reading.unit
+        detected, findings.unit, parquet = reading.detected, reading.unit, reading.parquet
         warnings += detected.warnings
         found |= {"format": detected.format, "encoding": detected.encoding}
         found |= {"is_gzip": detected.is_gzip}
@@ -60,6 +63,8 @@ def preview_file(
                 rows.append(_shortened(shaped.row))
     except DatasetError as error:
         found["error"] = str(error)
+    if cut and parquet and parquet.columns and not rows:
+        return {**found, **_of_schema(parquet.columns, options)}
     warnings += [*shaper.notes, *columns.warnings(findings.unit)]
     warnings += [*duplicates.warnings(findings.unit), *findings.notes()]
     return {
@@ -73,6 +78,37 @@ def preview_file(
         "bad_lines": [{"line": line, "message": text} for line, text in findings.bad_lines[:20]],
         "num_bad_lines": findings.num_bad_lines,
     }
+
+
+def _of_schema(columns: list[tuple[str, str]], options: Options) -> dict[str, Any]:
+    """What the footer of a Parquet file tells, where its rows are not at hand."""
+    names = {name: "" for name, _ in columns}
+    proposal = None if options.mapping else propose(names, options.kind)
+    return {
+        "error": "",
+        "is_head": True,
+        "num_rows": 0,
+        "columns": [{"name": name, "num_rows": 0, "types": {kind: 1}} for name, kind in columns],
+        "mapping": options.mapping or (proposal.paths if proposal else {}),
+        "rows": [],
+        "warnings": ["Only the columns can be told before the file is sent; its rows come later."],
+        "bad_lines": [],
+        "num_bad_lines": 0,
+    }
+
+
+def join_ends(head: IO[bytes], tail: IO[bytes], size: int) -> IO[bytes]:
+    """A file of that size with this start and this end, and nothing between; closed by the caller.
+
+    A Parquet file tells its columns at its end.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    start, end = head.read(), tail.read()
+    file.write(start)
+    file.seek(max(len(start), size - len(end)))
+    file.write(end)
+    file.seek(0)
+    return file
 
 
 def _is_packed(file: IO[bytes]) -> bool:

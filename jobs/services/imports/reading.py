@@ -17,11 +17,12 @@ from .text import text_pieces
 
 @dataclass
 class Reading:
-    """A file being read. unit: what its records are numbered by."""
+    """A file being read. unit: what its records are numbered by. parquet: if it is that."""
 
     detected: Detected
     records: Iterator[Record]
     unit: str = "line"
+    parquet: ParquetRows | None = None
 
 
 def read_file(file: IO[bytes], name: str, options: Options, *, cut: bool = False) -> Reading:
@@ -32,7 +33,8 @@ def read_file(file: IO[bytes], name: str, options: Options, *, cut: bool = False
     """
     found = detect(file, name, options, cut=cut)
     if found.format == "parquet":
-        return Reading(found, iter(ParquetRows(file)), "row")
+        parquet = ParquetRows(file)
+        return Reading(found, iter(parquet), "row", parquet)
     pieces = text_pieces(opened(file, found, cut=cut), found.encoding, cut=cut)
     if found.format == "json":
         return Reading(found, items_of_array(pieces, cut=cut))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rest_framework.test import APIClient
 
 from jobs.models import Dataset, DatasetImport
 from jobs.services import dataset_imports
+from tests.jobs.services.imports.samples import as_parquet
 from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.django_db
@@ -143,6 +145,23 @@ def test_a_head_is_previewed_without_its_cut_row(api: APIClient) -> None:
     found = preview(api, ROWS + b"3+3", is_head="true").json()
     assert (found["num_rows"], found["bad_lines"], found["is_head"]) == (2, [], True)
     assert preview(api, ROWS + b"3+3").json()["num_bad_lines"] == 1
+
+
+def test_a_large_parquet_files_columns_are_told_by_its_ends(api: APIClient) -> None:
+    rows = [{"question": f"{n}?", "gold": n, "x": os.urandom(300).hex()} for n in range(2_000)]
+    data = as_parquet(rows, use_dictionary=False)
+    ends = {"tail": io.BytesIO(data[-10_000:]), "size": str(len(data))}
+    found = preview(api, data[:10_000], "rows.parquet", **ends).json()
+    assert (found["error"], found["rows"]) == ("", [])
+    assert [(one["name"], one["types"]) for one in found["columns"]] == [
+        ("question", {"string": 1}),
+        ("gold", {"int64": 1}),
+        ("x", {"string": 1}),
+    ]
+    assert found["mapping"] == {"prompt": "question", "answer": "gold"}
+    for size in ("", "x", "-1", str(2**60), "9" * 40):
+        ends = {"tail": io.BytesIO(data[-10_000:]), "size": size}
+        assert preview(api, data[:10_000], "rows.parquet", **ends).status_code == 400
 
 
 def test_a_file_that_cannot_be_read_is_told_in_its_preview(api: APIClient) -> None:

@@ -104,7 +104,7 @@ def test_a_file_that_wants_too_much_memory_ends_its_reader_only(
 
 def test_what_its_library_quotes_of_a_file_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = [
-        {"columns": ["a"], "rows": 2},
+        {"columns": ["a"], "types": ["string"], "rows": 2},
         {"n": 1, "p": "bad \ud800\0."},
         {"error": "\0\udc80!"},
     ]
