@@ -77,6 +77,22 @@ def _grader(kind: str) -> dict[str, Any]:
     }
 
 
+SAVED = {
+    "type": "object",
+    "title": "saved",
+    "description": "A reward function that was saved: the task gets a copy of the version.",
+    "required": ["type", "grader"],
+    "additionalProperties": False,
+    "properties": {
+        "type": {"type": "string", "enum": ["saved"]},
+        "grader": {"type": "string", "maxLength": 50, "description": "its name"},
+        "version": {"type": "integer", "minimum": 1, "description": "the newest, if absent"},
+        "name": {"type": "string", "maxLength": 50, "description": "the grader's, if absent"},
+        "weight": {"type": "number", "minimum": -1000, "maximum": 1000, "default": 1},
+    },
+}
+
+
 @extend_schema_field(
     {
         "type": "object",
@@ -95,11 +111,16 @@ class ConfigField(serializers.JSONField):
         "description": "Reward functions; the reward is the sum of weight times score.",
         "minItems": 1,
         "maxItems": 8,
-        "items": {"oneOf": [_grader(kind) for kind in GRADERS]},
+        "items": {"oneOf": [*(_grader(kind) for kind in GRADERS), SAVED]},
     }
 )
 class GradersField(serializers.JSONField):
     """A task's reward functions (engine.rewards)."""
+
+
+@extend_schema_field({"oneOf": [_grader(kind) for kind in GRADERS]})
+class GraderField(serializers.JSONField):
+    """One reward function."""
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -15,6 +15,7 @@
 | 410 | `gone` | its files were cleaned up |
 | 413 | `too_large` | |
 | 429 | `throttled`, `quota` | too many requests (see Retry-After), or a quota is used up |
+| 503 | `unavailable` | no worker answers that could; the message says what to do |
 | 500 | `server_error` | ours: the message has an id that the operator's log has too |
 """
 
@@ -32,6 +33,7 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from engine.errors import ArtifactError, DatasetError, QuotaError, SpecError
+from jobs.services.errands import ErrandError
 from jobs.services.tasks import ConflictError
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ _PLAIN: list[tuple[type[Exception], int, str, str]] = [
     (PermissionDenied, 403, "permission_denied", ""),
     (ConflictError, 409, "conflict", ""),
     (QuotaError, 429, "quota", ""),
+    (ErrandError, 503, "unavailable", ""),
     (ArtifactError, 410, "gone", "Its files are not in the artifact store any more."),
     (RequestDataTooBig, 413, "too_large", "The request is too large."),
     (SuspiciousOperation, 400, "parse_error", "The request could not be read."),

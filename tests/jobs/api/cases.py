@@ -40,6 +40,10 @@ def _version(world: Any) -> dict[str, Any]:
     return {**_task(world), "number": world.version.number}
 
 
+def _grader(world: Any) -> dict[str, Any]:
+    return {"grader_id": world.grader.pk}
+
+
 def _dataset(world: Any) -> dict[str, Any]:
     return {"dataset_id": world.task.dataset_id}
 
@@ -62,6 +66,15 @@ CASES = {
     "api-dataset-imports": Case("list", ("get", "post")),
     "api-dataset-import": Case(
         "row", ("get",), lambda world: {"import_id": world.dataset_import.pk}
+    ),
+    "api-graders": Case("list", ("get", "post")),
+    "api-grader": Case("row", ("get", "delete"), _grader),
+    "api-grader-versions": Case("row", ("get",), _grader),
+    "api-grader-trial": Case("shared", ("post",)),
+    "api-grader-check": Case("shared", ("post",)),
+    "api-secrets": Case("list", ("get", "post")),
+    "api-secret": Case(
+        "row", ("get", "patch", "delete"), lambda world: {"secret_id": world.secret.pk}
     ),
     "api-tasks": Case("list", ("get", "post")),
     "api-task": Case("row", ("get",), _task),

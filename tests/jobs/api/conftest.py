@@ -18,9 +18,22 @@ from rest_framework.test import APIClient
 
 from engine.types import pack_ids
 from jobs import artifacts
-from jobs.models import DatasetImport, Group, Member, PolicyVersion, Span, Step, Task, TokenLabel
+from jobs.models import (
+    DatasetImport,
+    Grader,
+    Group,
+    Member,
+    PolicyVersion,
+    Secret,
+    Span,
+    Step,
+    Task,
+    TokenLabel,
+)
 from jobs.services import events
+from jobs.services.graders import save_grader
 from jobs.services.payloads import write_group, write_prompts
+from jobs.services.secrets import save_secret
 from tests.jobs.trajectories import trajectory
 
 
@@ -67,6 +80,8 @@ class World:
     version: PolicyVersion
     label: TokenLabel
     dataset_import: DatasetImport
+    grader: Grader
+    secret: Secret
 
 
 @pytest.fixture
@@ -103,7 +118,13 @@ def world(make_task: Any, alice: Any, dataset: Any, tmp_path: Path) -> World:
     dataset_import = DatasetImport.objects.create(
         tenant=task.tenant, created_by=alice, name="secret rows", file_name="secret.csv"
     )
-    return World(task, step, groups[0], version, label, dataset_import)
+    grader = save_grader(
+        tenant=task.tenant, user=alice, name="secret grader", spec={"type": "length"}
+    ).version.grader
+    secret = save_secret(
+        tenant=task.tenant, user=alice, name="secret key", host="secret.example", value="s3cret"
+    )
+    return World(task, step, groups[0], version, label, dataset_import, grader, secret)
 
 
 def _adapter(task: Task, directory: Path) -> str:
