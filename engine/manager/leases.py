@@ -18,6 +18,20 @@ QUEUE_LIMIT_S = 600.0  # in a queue that never empties, at least; see _queue_lim
 QUEUE_SLACK = 3.0  # times what a queue should take: expected lengths and speeds are only means
 
 
+LOST_PAUSE_S = 0.5  # times its attempts so far: a group is not sent again sooner after it was sent
+MAX_LOST_PAUSE_S = 10.0
+
+
+def may_go_again(group: GroupView, snapshot: Snapshot) -> bool:
+    """Whether a lost group may be sent again, or would use its attempts up in a moment.
+
+    A worker that is taken for dead and lives takes work until it is found out; what passes through
+    it is lost each time.
+    """
+    pause_s = min(MAX_LOST_PAUSE_S, LOST_PAUSE_S * group.attempt)
+    return _elapsed_s(snapshot, group.dispatched_at) >= pause_s
+
+
 def _elapsed_s(snapshot: Snapshot, since: float) -> float:
     """How long ago that was. A moment in the future is one before a clock was set back: by as much
     long ago, for what waits must not wait until the clock has caught up.

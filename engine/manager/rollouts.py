@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from .fairness import VirtualTimes
-from .leases import group_loss
+from .leases import group_loss, may_go_again
 from .room import ADAPTERS, Room
 from .snapshot import DispatchGroup, GroupView, TaskView
 from .world import World
@@ -94,7 +94,8 @@ def _line(world: World, base_model: str, over: set[str]) -> _Line:
 
     Groups of a task that may not start anything, or that ends now, still fill the engines.
     """
-    line = _Line(Room(world.workers("rollout", base_model)))
+    away = [f"worker:{w.incarnation}" for w in world.live.values() if w.kind == "environment"]
+    line = _Line(Room(world.workers("rollout", base_model), away))
     for task in world.tasks:
         if task.base_model != base_model or task.step is None:
             continue
@@ -105,7 +106,7 @@ def _line(world: World, base_model: str, over: set[str]) -> _Line:
                 cause = group_loss(group, world.snapshot, world.live)
                 if not cause:
                     line.add_flight(task, group)
-            if cause and startable:
+            if cause and startable and may_go_again(group, world.snapshot):
                 line.lost.append((task, group, cause))
             elif group.state == "waiting" and startable:
                 line.waiting.setdefault(task.id, []).append((task, group))

@@ -1,6 +1,7 @@
 """What the engines of one base model have room for while a plan is made: sequences, KV, adapters.
 
-Nothing is promised twice. A trajectory in flight takes a sequence until it is finished; it takes
+Nothing is promised twice. A trajectory in flight takes a sequence while it is with the rollout
+workers or on its way to them: one that waits for a tool holds up nobody. It takes
 the KV that it may be expected to fill while it is with the rollout workers or on its way to them;
 its task takes an adapter slot of every worker as long, for any of them may be given its groups.
 Of KV, a worker has left what it said was free at its last beat, or what is left of the whole once
@@ -11,13 +12,18 @@ counts besides, until a beat covers it. What an engine does not say does not bou
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from math import floor, inf
 
 from .snapshot import GroupView, TaskView, Whereabouts, WorkerView
 
 IN_FLIGHT_PER_SLOT = 1.5  # half as much again waits in the queue, so that no engine runs dry
+# Those that wait for tools counted, too: when all of them come back at once they wait in the queue.
+EPISODES_PER_SLOT = 8
 
+ENVIRONMENT_QUEUE = "queue:environment"
 SEQUENCES = "all its sequences are taken"
+EPISODES = "as many episodes as it may have wait for their environments"
 KV = "its memory for tokens is taken"
 ADAPTERS = "other tasks use all its adapter slots"
 
@@ -25,11 +31,16 @@ ADAPTERS = "other tasks use all its adapter slots"
 class Room:
     """Promises on the living rollout workers of a base model."""
 
-    def __init__(self, workers: list[WorkerView]) -> None:
+    def __init__(self, workers: list[WorkerView], away: Iterable[str] = ()) -> None:
+        """away: places where a trajectory is with the environment."""
         self._workers = {f"worker:{worker.incarnation}": worker for worker in workers}
-        self._capacity = floor(IN_FLIGHT_PER_SLOT * sum(worker.slots for worker in workers))
+        self._away_places = {ENVIRONMENT_QUEUE, *away}
+        slots = sum(worker.slots for worker in workers)
+        self._capacity = floor(IN_FLIGHT_PER_SLOT * slots)
+        self._max_episodes = EPISODES_PER_SLOT * slots
         self._adapter_slots = min((w.adapter_slots for w in workers if w.adapter_slots), default=0)
         self._in_flight = 0  # sequences
+        self._away = 0  # of these, with the environment
         # Tokens by worker, as of its last beat
         self._covered: dict[str, float] = defaultdict(float)
         self._promised = 0.0  # tokens that no beat covers yet
@@ -41,6 +52,8 @@ class Room:
         if not group.whereabouts:
             self._promise(task, task.group_size)
         for where in group.whereabouts:
+            if where.place in self._away_places:
+                self._away += where.count
             worker = self._workers.get(where.place)
             if worker and where.since <= worker.last_beat_at:
                 self._covered[where.place] += _kv_tokens(task, where.count)
@@ -68,8 +81,10 @@ class Room:
             return ""
         if task.id not in self._tasks and 0 < self._adapter_slots <= len(self._tasks):
             return ADAPTERS
-        if self._in_flight + task.group_size > self._capacity:
+        if self._in_flight - self._away + task.group_size > self._capacity:
             return SEQUENCES
+        if self._in_flight + task.group_size > max(self._capacity, self._max_episodes):
+            return EPISODES
         if _kv_tokens(task, task.group_size) > self._kv_tokens_free():
             return KV
         return ""

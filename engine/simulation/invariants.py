@@ -35,6 +35,7 @@ from .facts import (
 from .store import REPORTED_ERROR
 
 IN_FLIGHT_PER_SLOT = 1.5
+EPISODES_PER_SLOT = 8
 MAX_ERRORS = 3
 STUCK_LIMIT_S = 700.0  # the longest lease is 600 s in a queue; then room must be found
 
@@ -305,7 +306,8 @@ class Promises(Checker):
 
 
 class Slots(Promises):
-    """Sequences: in flight is at most 1.5 times what there is."""
+    """Sequences: with the rollout workers, or on the way to them, at most 1.5 times what there is;
+    with those at the environment at most 8 times."""
 
     name = "8 slots promised once"
 
@@ -317,12 +319,17 @@ class Slots(Promises):
         sent: set[str],
     ) -> None:
         slots = sum(worker.slots for worker in workers.values())
-        count = 0
+        near = away = 0
         for task, group in flying:
-            present = 0 if group.id in sent else sum(where.count for where in group.whereabouts)
-            count += present or task.group_size
-        what = f"{base_model}: {count} sequences in flight for {slots} slots"
-        self.require(count <= IN_FLIGHT_PER_SLOT * slots, what)
+            if group.id in sent or not group.whereabouts:
+                near += task.group_size
+                continue
+            for where in group.whereabouts:
+                is_near = where.place in workers or where.place.startswith("queue:rollout.")
+                near, away = (near + where.count, away) if is_near else (near, away + where.count)
+        what = f"{base_model}: {near} sequences in flight and {away} away for {slots} slots"
+        self.require(near <= IN_FLIGHT_PER_SLOT * slots, what)
+        self.require(near + away <= EPISODES_PER_SLOT * slots, what)
 
 
 class Memory(Promises):

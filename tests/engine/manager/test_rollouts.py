@@ -53,10 +53,29 @@ def test_in_flight_is_bounded_by_one_and_a_half_times_the_slots() -> None:
 
 def test_what_is_in_flight_counts_only_its_unfinished_trajectories() -> None:
     """4 at the worker and 1 left of each of two groups leave room for 6 of 12: one group of 4."""
-    last = (Whereabouts("worker:e#1", NOW - 1, 1),)
+    last = (Whereabouts("worker:r#1", NOW - 1, 1),)
     almost = [dispatched("b", 1, whereabouts=last), dispatched("c", 2, whereabouts=last)]
     step = open_step(dispatched("a"), *almost, *waiting_groups("g", 3))
     assert ids(task(step=step)) == ["g0"]
+
+
+def test_a_trajectory_that_waits_for_a_tool_takes_no_sequence() -> None:
+    """12 of 8 slots' worth are away: 3 groups of 4 may go beside them."""
+    places = ("worker:e#1", "queue:environment", "worker:e#1")
+    away = [
+        dispatched(name, index, whereabouts=(Whereabouts(place, NOW - 1, 4),))
+        for index, (name, place) in enumerate(zip("abc", places, strict=True))
+    ]
+    step = open_step(*away, *waiting_groups("g", 5))
+    assert ids(task(step=step), workers=(ROLLOUT, ENVIRONMENT)) == ["g0", "g1", "g2"]
+
+
+def test_eight_times_the_slots_may_be_in_flight_with_all_that_wait_for_tools() -> None:
+    """8 slots: 64 sequences, of which 60 are away: one more group of 4."""
+    away = dispatched("a", whereabouts=(Whereabouts("worker:e#1", NOW - 1, 60),))
+    one = task("t2", step=open_step(away), group_size=60)
+    other = task(step=open_step(*waiting_groups("g", 3)))
+    assert ids(one, other, workers=(ROLLOUT, ENVIRONMENT)) == ["g0"]
 
 
 def test_a_group_just_dispatched_counts_whole_before_redis_knows_of_it() -> None:
