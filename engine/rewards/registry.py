@@ -23,6 +23,7 @@ from .multi import Multi
 from .numeric import Numeric
 from .pattern import Regex
 from .python_source import PythonSource
+from .reasoning_gym import ReasoningGym
 from .remote import Remote
 from .schema import JSONSchema
 from .string_check import StringCheck
@@ -46,6 +47,7 @@ GRADERS: dict[str, type[Any]] = {
     "format": Format,
     "length": Length,
     "tool_use": ToolUse,
+    "reasoning_gym": ReasoningGym,
     "multi": Multi,
     "python": PythonSource,
     "code": Code,

@@ -19,6 +19,8 @@ FUNCTIONS = {
     "math": ("mathematics", "score"),
     "math_is_readable": ("mathematics", "is_readable"),
     "json_schema": ("schemas", "is_valid"),
+    "reasoning_gym": ("problems", "score"),
+    "reasoning_gym_is_usable": ("problems", "is_usable"),
 }
 NICE = 5  # the engine's own processes go first
 NUM_FILES = 64
