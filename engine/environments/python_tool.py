@@ -10,6 +10,9 @@ from ..errors import GraderError
 from ..rewards import Services
 from .tool import ToolError
 
+NOTHING = "(nothing was printed)"
+RESTARTED = "(the interpreter was started again: earlier names are gone)"
+
 
 @dataclass(frozen=True)
 class Python:
@@ -35,11 +38,17 @@ class Python:
         except GraderError as error:
             raise ToolError(str(error)) from error
         done = await sandboxes.execute(services.tenant, services.episode, arguments["code"])
+        told = [RESTARTED] if done.is_restarted else []
         if done.error:
-            raise ToolError(done.error)
-        return done.output or "(nothing was printed)"
+            raise ToolError("\n".join([*told, done.error, *_lines(done.output)]))
+        return "\n".join([*told, *_lines(done.output)]) or NOTHING
 
     async def let_go(self, services: Services) -> None:
         """The episode is over, and with it what its code has defined."""
         if services.sandboxes is not None:
             await services.sandboxes.end(services.tenant, services.episode)
+
+
+def _lines(output: str) -> list[str]:
+    text = output.rstrip("\n")
+    return [text] if text else []

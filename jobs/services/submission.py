@@ -81,6 +81,12 @@ class Submission:
             self.dataset = Dataset.objects.of_tenant(tenant).get(pk=key)
         except (Dataset.DoesNotExist, ValueError, AttributeError, TypeError):
             self._add("dataset", f"{tenant.name} has no such dataset; give the id of one.")
+        else:
+            if self.dataset.kind != Dataset.Kind.PROMPTS:
+                self._add(
+                    "dataset",
+                    f"{self.dataset} holds documents to search, no prompts; choose another.",
+                )
         return "dataset" not in self.errors
 
     def _read_config(self, config: Any) -> bool:

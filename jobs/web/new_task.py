@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -91,6 +92,12 @@ def _first_values(request: HttpRequest, tenant: Tenant) -> dict[str, str]:
     return {"dataset": str(dataset.pk), "graders.0.type": "numeric"} if dataset else {}
 
 
+def _offered(usable: Any, chosen: Dataset | None) -> list[Dataset]:
+    """The newest version of each, and the one that is chosen though it be older."""
+    newest = list(usable.newest().prompts())
+    return newest if chosen is None or chosen in newest else [*newest, chosen]
+
+
 def _page(
     request: HttpRequest, tenant: Tenant, form: TaskForm, parent: Task | None, status: int = 200
 ) -> HttpResponse:
@@ -101,7 +108,7 @@ def _page(
         "form": form,
         "parent": parent,
         "base_models": BaseModel.objects.filter(is_enabled=True),
-        "datasets": usable.filter(kind=Dataset.Kind.PROMPTS),
+        "datasets": _offered(usable, _dataset(tenant, form.values.get("dataset", ""))),
         "quota": quota_use(tenant),
         "key": request.POST.get("key") or uuid.uuid4().hex,
     }

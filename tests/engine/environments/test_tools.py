@@ -10,10 +10,12 @@ import pytest
 
 from engine.environments.calculator import Calculator
 from engine.environments.corpus import Corpora, CorpusIndex, Document, write_index
+from engine.environments.python_tool import Python
 from engine.environments.search import NOTHING, Search
 from engine.environments.tool import ToolError
 from engine.errors import EnvironmentFault
 from engine.rewards import Services
+from engine.sandbox import Sandboxes
 
 
 def compute(formula: str) -> str:
@@ -143,3 +145,35 @@ def test_a_search_without_a_service_is_told_to_the_policy() -> None:
         asyncio.run(Search(corpus="c").call({"query": "x"}, Services()))
     with pytest.raises(ToolError, match="write the words"):
         asyncio.run(Search(corpus="c").call({"query": " "}, Services()))
+
+
+def run_code(*codes: str) -> list[str]:
+    """What the policy is told of each, in one episode."""
+
+    async def told() -> list[str]:
+        sandboxes = Sandboxes(max_children=1)
+        services = Services("t1", sandboxes=sandboxes, episode="e1")
+        found = []
+        for code in codes:
+            try:
+                found.append(await Python().call({"code": code}, services))
+            except ToolError as error:
+                found.append(f"error: {error}")
+        await Python().let_go(services)
+        await sandboxes.close()
+        return found
+
+    return asyncio.run(told())
+
+
+def test_python_keeps_its_names_for_an_episode_and_tells_errors_with_what_was_printed() -> None:
+    found = run_code("x = 6", "print(x * 7)", "print('so far')\nprint(y)")
+    assert found[:2] == ["(nothing was printed)", "42"]
+    assert found[2].startswith("error: ")
+    assert "NameError" in found[2]
+    assert found[2].endswith("so far")
+
+
+def test_python_without_a_sandbox_is_told_to_the_policy() -> None:
+    with pytest.raises(ToolError, match="no sandboxes"):
+        asyncio.run(Python().call({"code": "1"}, Services()))
