@@ -81,7 +81,7 @@ class Samples:
     num_calls: int
     valid_call_share: float | None
     calling_share: float | None  # of attempts that call a tool at all
-    num_unsolved_with_reference: int  # attempts of least reward whose text has the answer
+    num_unsolved_with_reference: int  # unsolved attempts of least reward that have the answer
 
 
 def full_reward(graders: Sequence[Grader]) -> float | None:
@@ -153,7 +153,7 @@ def summarise(
         if num_calls
         else None,
         calling_share=mean(one.num_calls > 0 for one in made),
-        num_unsolved_with_reference=_missed(made),
+        num_unsolved_with_reference=_missed(made, full),
     )
 
 
@@ -170,8 +170,9 @@ def _ungraded(made: Sequence[Outcome], names: Sequence[str]) -> dict[str, float]
     }
 
 
-def _missed(made: Sequence[Outcome]) -> int:
-    """Attempts that have the answer and get the least reward there was."""
-    rewards = [one.reward for one in made if one.reward is not None]
-    least = min(rewards, default=0.0)
+def _missed(made: Sequence[Outcome], full: float | None) -> int:
+    """Unsolved attempts that have the answer and get the least reward there was."""
+    least = min((one.reward for one in made if one.reward is not None), default=0.0)
+    if is_solved(least, full):
+        return 0
     return sum(one.has_reference and one.reward == least for one in made)

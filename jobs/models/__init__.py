@@ -4,6 +4,7 @@ from .base_model import BaseModel
 from .dataset import Dataset, DatasetImport
 from .event import StreamEvent, StreamHead
 from .grader import Grader, GraderUse, GraderVersion
+from .preflight import Preflight
 from .secret import Secret
 from .span import Span
 from .step import Group, Step
@@ -24,6 +25,7 @@ __all__ = [
     "Group",
     "Member",
     "PolicyVersion",
+    "Preflight",
     "Secret",
     "Span",
     "Step",

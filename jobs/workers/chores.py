@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs.services import dataset_imports, flights, preparation, retention
+from jobs.services import dataset_imports, flights, preflight, preparation, retention
 from marlaas_site.celery import app
 
 
@@ -25,4 +25,5 @@ def clean() -> None:
     """Throw away what nobody needs."""
     retention.clean()
     dataset_imports.tend_imports()
+    preflight.tend_preflights()
     flights.forget_dead_queues()

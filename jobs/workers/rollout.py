@@ -39,6 +39,7 @@ from jobs.services import dispatch, groups, joins
 from jobs.services.payloads import unpack_trajectory
 from jobs.workers import hosting
 from jobs.workers.canaries import Canaries
+from jobs.workers.sampling import Samples
 from marlaas_site.celery import app
 
 STALE_CHECK_S = 1.0
@@ -65,6 +66,12 @@ def resume(message: dict[str, Any]) -> None:
         key = message["trajectory"]["key"]
         joins.give_up(key["group"], key["attempt"])
         raise
+
+
+@app.task(name="rollout.sample")
+def sample(message: dict[str, Any]) -> None:
+    """Take sequences of a check into the engine."""
+    host().take_samples(message)
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,7 @@ class RolloutHost:
         self._held: dict[str, _Held] = {}  # by id
         self._away: set[str] = set()  # ids whose KV is kept while the environment has them
         self._canaries = Canaries()
+        self._samples = Samples(stop_ids)
         self._lock = threading.Lock()
         self._outbox: queue.Queue[list[Generation]] = queue.Queue()
         self._leaving = threading.Event()
@@ -140,6 +148,17 @@ class RolloutHost:
             groups.count_late(key.group)
             return
         self._hold([_Held(trajectory, message["seed"], message)])
+
+    def take_samples(self, message: dict[str, Any]) -> None:
+        """Hand a check's sequences to the engine; waits while it is full."""
+        requests = self._samples.requests(message)
+        try:
+            is_taken = not requests or self.engine.submit(requests)
+        except Exception:
+            self._samples.let_go(requests)
+            raise
+        if not is_taken:
+            self._samples.give_back()
 
     def _hold(self, new: list[_Held]) -> None:
         """new: all of one attempt."""
@@ -195,7 +214,7 @@ class RolloutHost:
         """The sender thread: publishes whatever the engine completes, in order."""
         while True:
             for generation in self._outbox.get():
-                if not self._canaries.take(generation):
+                if not (self._canaries.take(generation) or self._samples.take(generation)):
                     self._try_to_finish(generation)
             self._outbox.task_done()
 
@@ -271,6 +290,7 @@ class RolloutHost:
         with self._lock:
             ids = list(self._held)
         self._give_back(ids)
+        self._samples.give_back()
         for slug in settings.WORKER_BASE_MODELS:
             for name, message in dispatch.take_all(f"rollout.{slug}.{hosting.name()}"):
                 assert name == "rollout.resume", f"{name} in a queue of later turns"

@@ -18,7 +18,7 @@ from engine.preflight import (
     timed,
 )
 from engine.preflight.figures import percent, row_list
-from engine.rewards import grade_purely, parse_graders
+from engine.rewards import grade_purely, grader_digest, parse_graders
 
 GRADERS = parse_graders([{"type": "numeric", "weight": 2.0}, {"type": "length", "weight": -0.5}])
 
@@ -128,7 +128,9 @@ def test_a_quota_stretches_the_task_over_days() -> None:
 
 def test_timed_graders_score_as_before_and_note_each_score() -> None:
     timings = Timings()
-    watched = timed(parse_graders([{"type": "numeric"}]), timings)
+    graders = parse_graders([{"type": "numeric"}])
+    watched = timed(graders, timings)
+    assert grader_digest(watched) == grader_digest(graders)
     assert grade_purely(watched, "it is 4", {"answer": "4"}).reward == 1.0
     assert grade_purely(watched, "it is 4", {}).reward is None
     assert len(timings.by_grader["numeric"]) == 2
