@@ -4,6 +4,15 @@ Importing this package imports no torch; a rollout or training worker loads it w
 (`hosting`), by its kind in MARLAAS_WORKER_KIND.
 """
 
-from . import chores, environment, errands, hosting, planning, rollout, training
+from . import chores, environment, errands, hosting, planning, preflight, rollout, training
 
-__all__ = ["chores", "environment", "errands", "hosting", "planning", "rollout", "training"]
+__all__ = [
+    "chores",
+    "environment",
+    "errands",
+    "hosting",
+    "planning",
+    "preflight",
+    "rollout",
+    "training",
+]
