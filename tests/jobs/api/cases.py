@@ -76,6 +76,8 @@ CASES = {
     "api-secret": Case(
         "row", ("get", "patch", "delete"), lambda world: {"secret_id": world.secret.pk}
     ),
+    "api-preflights": Case("list", ("get", "post")),
+    "api-preflight": Case("row", ("get",), lambda world: {"preflight_id": world.preflight.pk}),
     "api-tasks": Case("list", ("get", "post")),
     "api-task": Case("row", ("get",), _task),
     "api-task-cancel": Case("row", ("post",), _task),

@@ -24,6 +24,7 @@ from jobs.models import (
     Group,
     Member,
     PolicyVersion,
+    Preflight,
     Secret,
     Span,
     Step,
@@ -82,6 +83,7 @@ class World:
     dataset_import: DatasetImport
     grader: Grader
     secret: Secret
+    preflight: Preflight
 
 
 @pytest.fixture
@@ -124,7 +126,19 @@ def world(make_task: Any, alice: Any, dataset: Any, tmp_path: Path) -> World:
     secret = save_secret(
         tenant=task.tenant, user=alice, name="secret key", host="secret.example", value="s3cret"
     )
-    return World(task, step, groups[0], version, label, dataset_import, grader, secret)
+    preflight = Preflight.objects.create(
+        tenant=task.tenant,
+        created_by=alice,
+        name="secret check",
+        base_model=task.base_model,
+        dataset=dataset,
+        config=task.config,
+        graders=task.graders,
+        state=Preflight.State.DONE,
+        report={"problems": [], "examples": [{"text": "secret completion"}]},
+    )
+    rows = (dataset_import, grader, secret, preflight)
+    return World(task, step, groups[0], version, label, *rows)
 
 
 def _adapter(task: Task, directory: Path) -> str:

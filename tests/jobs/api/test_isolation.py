@@ -42,6 +42,7 @@ def test_a_stranger_gets_404_as_for_what_never_was(
     nothing = SimpleNamespace(pk=uuid.uuid4(), number=0, dataset_id=uuid.uuid4())
     unknown = SimpleNamespace(task=nothing, step=nothing, group=nothing, version=nothing)
     unknown.label = unknown.dataset_import = unknown.grader = unknown.secret = nothing
+    unknown.preflight = nothing
     before = Task.objects.values().get(pk=world.task.pk)
     stranger = client_of(mallory)
     foreign, absent = (
