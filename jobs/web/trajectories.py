@@ -9,10 +9,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.errors import ArtifactError
-from engine.types import Trajectory
+from engine.errors import ArtifactError, ModelError
+from engine.types import ToolCall, Trajectory, unpack_ids
 from jobs.models import Group, Step, Task
 from jobs.services.payloads import read_group, read_prompt
+from jobs.services.tokenizers import chat_tokenizer
 
 from .frame import whole_number
 
@@ -24,13 +25,30 @@ RECENT_STEPS = 12
 
 
 @dataclass(frozen=True)
+class ShownTurn:
+    """What the policy wrote, the tools that this asked for, and what it was told."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    observation: str = ""
+
+
+@dataclass(frozen=True)
+class ShownTrajectory:
+    """A trajectory turn by turn."""
+
+    trajectory: Trajectory
+    turns: list[ShownTurn]
+
+
+@dataclass(frozen=True)
 class SampledGroup:
     """A prompt and some of the attempts at it."""
 
     index: int
     messages: list[dict[str, str]] = field(default_factory=list)
     answer: Any = None
-    trajectories: list[Trajectory] = field(default_factory=list)
+    trajectories: list[ShownTrajectory] = field(default_factory=list)
     num_all: int = 0
     mean: float | None = None
     problem: str = ""
@@ -50,7 +68,8 @@ def sampled_groups(task: Task, wanted: str) -> tuple[list[SampledGroup], list[in
     exists = asked and Step.objects.filter(task=task, number=asked - 1).exists()
     step = asked if exists else steps[0]
     rows = finished.filter(step__number=step - 1).select_related("step").order_by("index")
-    return [_sample(group, _row(task, group)) for group in rows[:MAX_GROUPS]], steps, step
+    found = [_sample(group, _row(task, group), task) for group in rows[:MAX_GROUPS]]
+    return found, steps, step
 
 
 def _row(task: Task, group: Group) -> dict[str, Any]:
@@ -62,7 +81,7 @@ def _row(task: Task, group: Group) -> dict[str, Any]:
         return {}
 
 
-def _sample(group: Group, row: dict[str, Any]) -> SampledGroup:
+def _sample(group: Group, row: dict[str, Any], task: Task) -> SampledGroup:
     try:
         trajectories = read_group(group)
     except ArtifactError:
@@ -73,10 +92,26 @@ def _sample(group: Group, row: dict[str, Any]) -> SampledGroup:
         index=group.index,
         messages=row.get("messages", []),
         answer=row.get("answer"),
-        trajectories=_spread(trajectories),
+        trajectories=[ShownTrajectory(t, _turns(t, task)) for t in _spread(trajectories)],
         num_all=len(trajectories),
         mean=sum(rewards) / len(rewards) if rewards else None,
     )
+
+
+def _turns(trajectory: Trajectory, task: Task) -> list[ShownTurn]:
+    """One turn is the whole text; more are decoded each by itself."""
+    if len(trajectory.turns) < 2 and not any(turn.calls for turn in trajectory.turns):
+        return [ShownTurn(trajectory.text)]
+    ids = unpack_ids(trajectory.ids)
+    try:
+        decode = chat_tokenizer(task.base_model.path).decode
+        return [
+            ShownTurn(decode(ids[turn.start : turn.end]), turn.calls, turn.observation)
+            for turn in trajectory.turns
+        ]
+    except ModelError as error:
+        log.warning("turns of task %s: %s", task.pk, error)
+        return [ShownTurn(trajectory.text)]
 
 
 def _spread(trajectories: list[Trajectory]) -> list[Trajectory]:
