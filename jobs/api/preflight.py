@@ -47,7 +47,7 @@ class PreflightListSerializer(serializers.ModelSerializer[Preflight]):
         )
 
 
-class ProblemSerializer(serializers.Serializer[Any]):
+class FindingSerializer(serializers.Serializer[Any]):
     severity = serializers.ChoiceField(("error", "warning", "note"))
     code = serializers.CharField(help_text="stable, for programs")
     sentence = serializers.CharField(help_text="what is wrong, and where")
@@ -57,7 +57,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 class ReportSerializer(serializers.Serializer[Any]):
     """{} until the check is done; None where a part was not reached."""
 
-    problems = ProblemSerializer(many=True, help_text="the gravest first")
+    problems = FindingSerializer(many=True, help_text="the gravest first")
     lengths = serializers.DictField(help_text="of prompts, in tokens; rows over the limit")
     references = serializers.ListField(
         child=serializers.DictField(), help_text="by grader: reference answers that cannot be read"
