@@ -34,13 +34,14 @@ class PeakMemory:
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL_S):
-            sizes = {name: _pss_mib(pid) for name, pid in self._stack.pids().items()}
+            sizes = {name: pss_mib(pid) for name, pid in self._stack.pids().items()}
             self.mib = max(self.mib, sum(sizes.values()))
             for name, size in sizes.items():
                 self.by_program[name] = max(size, self.by_program.get(name, 0.0))
 
 
-def _pss_mib(pid: int) -> float:
+def pss_mib(pid: int) -> float:
+    """Proportional set size of a process; 0 where there is none to be had."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:  # it has just ended, or this is no Linux

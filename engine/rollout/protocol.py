@@ -35,6 +35,7 @@ class EngineStats:
     sessions_kept: int = 0  # trajectories between two turns whose KV is kept
     preemptions: int = 0  # sequences put back to wait for lack of KV, since the engine was made
     errors: int = 0  # sequences that ended in an error
+    busy_s: float = 0.0  # in which it computed, since the engine was made
 
 
 class RolloutEngine(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -44,6 +45,7 @@ class EngineThread:
         self._is_closed = False
         self._kv_tokens = 0  # most that was ever free: all of it, before the first sequence
         self._has_told_adapters = False
+        self._busy_s = 0.0
         made: Future[RolloutEngine] = Future()
         self._thread = threading.Thread(
             target=self._live, args=(make, made), name="rollout engine", daemon=True
@@ -143,7 +145,9 @@ class EngineThread:
                 requests, self._inbox = self._inbox, []
                 unwanted, self._unwanted = self._unwanted, []
                 ended, self._ended = self._ended, []
+            began = time.monotonic()
             done = self._tick(requests, unwanted, ended)
+            self._busy_s += time.monotonic() - began
             self._stats = self._look()
             if done:
                 self._deliver(done)
@@ -158,6 +162,7 @@ class EngineThread:
             stats,
             kv_tokens=stats.kv_tokens or self._kv_tokens,
             adapter_slots=stats.adapter_slots or slots,
+            busy_s=self._busy_s,
         )
 
     def _tick(

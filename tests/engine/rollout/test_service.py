@@ -153,6 +153,7 @@ def test_a_callback_that_raises_does_not_end_the_thread(
         thread.submit(requests(adapter, name))
         assert seen.get(timeout=30) == name
     assert thread.stats().tokens_generated == 8
+    assert thread.stats().busy_s > 0
     assert thread.drain(30) == []
 
 
