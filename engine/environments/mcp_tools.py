@@ -12,19 +12,21 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import GraderError
 from ..outbound import OutboundTransport
-from ..parameters import parameter
+from ..parameters import parameter, shown
 from ..rewards import Services
 from ..rewards.servers import secret_of, url_problem
 from .http_tools import MAX_ERROR_CHARACTERS, MAX_SCHEMA_CHARACTERS, read_schema
 from .tool import ToolError
 
+DEFAULT_NAME = "mcp"
+MAX_NAME_CHARACTERS = 50
 MAX_TOOLS = 64  # of one server that are listed
 MAX_PAGES = 8
 MAX_DESCRIPTION_CHARACTERS = 1_000
@@ -38,13 +40,19 @@ for _name in ("mcp", "httpx2"):  # they log what servers say, and a line for eve
 
 @dataclass(frozen=True)
 class McpTool:
-    """A tool of an MCP server; `list_tools` makes them."""
+    """A tool of an MCP server, or without a description all of its tools, or the one named.
 
-    name: str = "mcp"
+    What the server then lists is stored with the task: `list_tools` makes whole ones.
+    """
+
+    name: str = DEFAULT_NAME
     url: str = parameter("", "the server's streamable HTTP endpoint", max_length=2_000)
-    tool: str = parameter("", "the tool's name there", max_length=200)
+    tool: str = parameter("", "the tool's name there; empty: all that it lists", max_length=200)
     description: str = parameter(
-        "", "for the policy", max_length=MAX_DESCRIPTION_CHARACTERS, is_multiline=True
+        "",
+        "for the policy; empty: as the server says when the task is submitted",
+        max_length=MAX_DESCRIPTION_CHARACTERS,
+        is_multiline=True,
     )
     schema: str = parameter(
         "{}", "JSON schema of the arguments", max_length=MAX_SCHEMA_CHARACTERS, is_multiline=True
@@ -57,12 +65,16 @@ class McpTool:
         """JSON schema of the arguments."""
         return read_schema(self.schema)
 
+    @property
+    def is_unlisted(self) -> bool:
+        """Whether the server is still to be asked for its tools."""
+        return not self.description
+
     def check(self) -> dict[str, str]:
         """What is wrong with the parameters together, by name."""
         wrong = {
             "url": url_problem(self.url),
-            "tool": None if self.tool else "Is required.",
-            "description": None if self.description else "Is required.",
+            "tool": None if self.tool or self.is_unlisted else "Is required beside a description.",
         }
         try:
             read_schema(self.schema)
@@ -72,6 +84,8 @@ class McpTool:
 
     async def call(self, arguments: Mapping[str, Any], services: Services) -> str:
         """The text of the tool's result. Raises: ToolError."""
+        if self.is_unlisted:
+            raise ToolError("the server's tools were not listed when the task was submitted")
         from mcp import types
 
         params = types.CallToolRequestParams(name=self.tool, arguments=dict(arguments))
@@ -83,6 +97,25 @@ class McpTool:
         if result.is_error:
             raise ToolError(text)
         return text
+
+
+def listed(tool: McpTool, found: Sequence[McpTool]) -> tuple[McpTool, ...]:
+    """What stands for an unlisted tool: all that its server has, or the one that it names.
+
+    found: of `list_tools`. A name other than mcp is what the names begin with.
+    Raises: LookupError with a sentence if the server has no such tool, or none at all.
+    """
+    chosen = [one for one in found if tool.tool in ("", one.tool)]
+    if not found:
+        raise LookupError("The server lists no tools.")
+    if not chosen:
+        names = ", ".join(one.tool[:50] for one in found[:20])
+        raise LookupError(f"The server has no tool {shown(tool.tool)}; it has: {names}.")
+    prefix = "" if tool.name == DEFAULT_NAME else f"{tool.name}_"
+    return tuple(
+        replace(one, name=f"{prefix}{one.name}"[:MAX_NAME_CHARACTERS], timeout_s=tool.timeout_s)
+        for one in chosen
+    )
 
 
 async def list_tools(url: str, secret: str, services: Services) -> list[McpTool]:
@@ -157,13 +190,19 @@ def _tool(tool: Any, url: str, secret: str) -> McpTool:
     if len(schema) > MAX_SCHEMA_CHARACTERS:
         raise ToolError(f"the schema of the server's tool {tool.name[:50]} is too long")
     return McpTool(
-        name=re.sub(r"[^A-Za-z0-9_-]", "_", tool.name)[:50],
+        name=re.sub(r"[^A-Za-z0-9_-]", "_", tool.name)[:MAX_NAME_CHARACTERS],
         url=url,
         tool=tool.name,
-        description=(tool.description or tool.name)[:MAX_DESCRIPTION_CHARACTERS],
+        description=_printable(tool.description or "") or tool.name,
         schema=schema,
         secret=secret,
     )
+
+
+def _printable(text: str) -> str:
+    """On one line, without what no stored text may have."""
+    kept = "".join(mark if mark.isprintable() else " " for mark in text)
+    return " ".join(kept.split())[:MAX_DESCRIPTION_CHARACTERS]
 
 
 def _text(result: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from engine.config import TaskConfig, parse_config
@@ -11,10 +13,12 @@ from engine.models.template_check import check_template
 from engine.parameters import shown, text
 from engine.rewards import Grader, is_pure, parse_graders
 from jobs.models import BaseModel, Dataset, Tenant
+from jobs.services.addresses import address_problems
 from jobs.services.base_models import find_base_model
 from jobs.services.corpora import find_corpus
 from jobs.services.datasets import preview
 from jobs.services.graders import Origins, resolve_graders
+from jobs.services.mcp_servers import with_listed_tools
 from jobs.services.tokenizers import chat_tokenizer
 
 MAX_NAME_CHARACTERS = 100
@@ -22,7 +26,8 @@ CHECKED_ROWS = 100  # of the dataset's start: can the reward functions use their
 
 
 class Submission:
-    """A person's request, checked. Raises: SpecError with everything that is wrong."""
+    """A person's request, checked. Raises: SpecError with everything that is wrong; QuotaError and
+    ErrandError where MCP servers that it names could not be asked for their tools."""
 
     name: str
     config: TaskConfig
@@ -39,15 +44,20 @@ class Submission:
         self._read_name(name)
         has_model = self._find_model(base_model)
         has_dataset = self._find_dataset(dataset, tenant)
-        if self._read_config(config):
+        has_config = self._read_config(config)
+        if has_config:
             self._check_rank(tenant)
             self._check_step(tenant)
             self._check_environment(tenant)
             if has_model:
                 self._check_length()
                 self._check_template()
-        if self._read_graders(graders, tenant) and has_dataset:
+        has_graders = self._read_graders(graders, tenant)
+        if has_graders and has_dataset:
             self._check_columns()
+        self._check_addresses(has_config, has_graders)
+        if has_config and not self.errors:  # nobody waits for a server to be told of a typo
+            self._list_tools(tenant)
         if self.errors:
             raise SpecError(self.errors)
 
@@ -146,6 +156,23 @@ class Submission:
                     " text as a dataset of the kind corpus, and give its id.",
                 )
 
+    def _check_addresses(self, has_config: bool, has_graders: bool) -> None:
+        """Refuse URLs of tools and reward functions that could not be called."""
+        problems = address_problems(
+            self.config.environment if has_config else None, self.graders if has_graders else ()
+        )
+        for path, message in problems.items():
+            self._add(path, message)
+
+    def _list_tools(self, tenant: Tenant) -> None:
+        """Put what MCP servers have now in the place of those that are named without tools."""
+        try:
+            environment = with_listed_tools(str(tenant.pk), self.config.environment)
+        except SpecError as error:
+            self.errors |= {f"config.{path}": texts for path, texts in error.fields.items()}
+        else:
+            self.config = replace(self.config, environment=environment)
+
     def _check_template(self) -> None:
         """Refuse episodes of several turns where the model's chat template has no such thing."""
         if not self.config.environment.has_turns:
@@ -183,8 +210,9 @@ class Submission:
 def _useless(grader: Grader, rows: list[dict[str, Any]]) -> str:
     """Why no row can be graded; empty if one can."""
     problem = ""
-    if not is_pure(grader):
-        return ""  # what it needs is not in this process; the check before submitting runs it
+    if not is_pure(grader):  # what it needs is not in this process, but some know rows by sight
+        found = [row_problem(row) for row in rows] if (row_problem := _sight(grader)) else []
+        return found[0] if found and all(found) else ""
     for row in rows:
         try:
             grader.score("", row)
@@ -193,3 +221,8 @@ def _useless(grader: Grader, rows: list[dict[str, Any]]) -> str:
         else:
             return ""
     return problem
+
+
+def _sight(grader: Grader) -> Callable[[dict[str, Any]], str] | None:
+    """A reward function's own check of a row, if it has one."""
+    return getattr(grader, "row_problem", None)

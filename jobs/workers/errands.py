@@ -1,4 +1,5 @@
-"""What pages ask of the environment worker: to try reward functions, and to check Python source.
+"""What pages ask of the environment worker: to try reward functions, to check Python source, and to
+list the tools of MCP servers.
 
 An errand runs in the worker's event loop beside the episodes, with the same services, and its
 answer goes to the one who waits. It is not retried: who waits asks again.
@@ -15,9 +16,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from engine.environments import ToolError
+from engine.environments.mcp_tools import list_tools
 from engine.rewards import Grader, Sample, Services, grade, is_pure, parse_graders
 from engine.rewards.python_source import PythonSource
 from jobs.services.errands import reply
+from jobs.services.mcp_servers import as_answer
 from jobs.services.secrets import named_secrets, secrets_of
 from marlaas_site.celery import app
 
@@ -141,6 +145,23 @@ async def _python(
     return scores, trial.output
 
 
+async def _list_tools(
+    host: EnvironmentHost, tenant: str, question: dict[str, Any], left_s: float
+) -> list[dict[str, Any]]:
+    """{"tools": […]} or {"error": sentence} of each server."""
+    servers = question["servers"]
+    secrets = await host.apart(secrets_of, tenant, named_secrets(servers))
+    services = replace(host.services_of(tenant), secrets=secrets)
+    return await asyncio.gather(*(_listed(server, services) for server in servers))
+
+
+async def _listed(server: dict[str, str], services: Services) -> dict[str, Any]:
+    try:
+        return as_answer(await list_tools(server["url"], server["secret"], services))
+    except ToolError as error:
+        return {"error": _plain(str(error))}
+
+
 def _score(
     grader: Grader, value: float | None, error: str, line: int | None, duration_s: float
 ) -> dict[str, Any]:
@@ -170,4 +191,8 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-KINDS: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {"check": _check, "try": _try}
+KINDS: dict[str, Callable[..., Awaitable[Any]]] = {
+    "check": _check,
+    "list_tools": _list_tools,
+    "try": _try,
+}
