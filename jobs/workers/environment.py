@@ -27,7 +27,7 @@ from redis.exceptions import RedisError
 from engine.environments import Context, Environment
 from engine.environments.corpus import Corpora
 from engine.environments.mediawiki import MediaWiki
-from engine.outbound import Outbound, parse_allowed
+from engine.outbound import Limits, Outbound, parse_allowed
 from engine.rewards import Services, parse_graders
 from engine.rewards.workers import Workers
 from engine.sandbox import Sandboxes
@@ -259,7 +259,10 @@ class EnvironmentHost:
 
 async def _make_services() -> Services:
     """What all tasks share, belonging to the loop that this runs in."""
-    outbound = Outbound(allowed=parse_allowed(settings.OUTBOUND_ALLOWED))
+    outbound = Outbound(
+        allowed=parse_allowed(settings.OUTBOUND_ALLOWED),
+        limits=Limits(concurrency=TENANT_TOOL_CALLS),
+    )
     return Services(
         outbound=outbound,
         sandboxes=Sandboxes(),
