@@ -1,6 +1,8 @@
 """Environments: what answers the policy between its turns, and says when an episode is over."""
 
 from .environment import Chat, Context, Environment, Reply
+from .episode import last_answer
+from .own import add_environments
 from .registry import (
     ENVIRONMENTS,
     TOOLS,
@@ -26,8 +28,10 @@ __all__ = [
     "Tool",
     "ToolError",
     "ToolUse",
+    "add_environments",
     "dump_environment",
     "environment_catalogue",
+    "last_answer",
     "parse_environment",
     "tool_catalogue",
 ]
