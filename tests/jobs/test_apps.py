@@ -23,6 +23,6 @@ def test_environments_of_the_settings_are_registered(
 
 def test_a_wrong_one_stops_the_start_with_a_sentence(settings: Any) -> None:
     settings.ENVIRONMENT_CLASSES = {"once": "json:loads"}
-    with pytest.raises(ImproperlyConfigured, match="ENVIRONMENT_CLASSES, once: .*no dataclass"):
+    with pytest.raises(ImproperlyConfigured, match=r"ENVIRONMENT_CLASSES, once: .*no dataclass"):
         _add_environments()
     assert "once" not in ENVIRONMENTS
