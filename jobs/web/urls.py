@@ -3,12 +3,15 @@
 from django.urls import path
 from django.views.generic import RedirectView
 
-from . import datasets, downloads, new_task, people, tasks, tenants
+from . import datasets, downloads, new_task, people, preflight, tasks, tenants
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="tasks"), name="home"),
     path("tasks/", tasks.task_list, name="tasks"),
     path("tasks/new/", new_task.new_task, name="new-task"),
+    path("tasks/new/check/", preflight.check_task, name="check-task"),
+    path("preflights/<uuid:preflight_id>/", preflight.preflight_page, name="preflight"),
+    path("preflights/<uuid:preflight_id>/part/", preflight.preflight_part, name="preflight-part"),
     path("tasks/<uuid:task_id>/", tasks.task_detail, name="task"),
     path("tasks/<uuid:task_id>/cancel/", tasks.confirm_cancel, name="confirm-cancel"),
     path("tasks/<uuid:task_id>/cancel/now/", tasks.cancel, name="cancel-task"),

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from engine.config import parse_config
 from engine.preflight import (
     LengthCount,
     OtherColumn,
@@ -16,56 +15,11 @@ from engine.preflight import (
     Speeds,
     diagnose,
     estimate_costs,
-    reference_counts,
     summarise,
-    zero_variance,
 )
-from engine.preflight.outcomes import groups_of
 from engine.rewards import parse_graders
 
-NUMERIC = [{"type": "numeric"}]
-
-
-def _outcomes(rewards: list[list[float | None]], **fields: Any) -> list[Outcome]:
-    made = {"num_turns": 1, "num_tokens": 5, "stop_reason": "stop", "rollout_s": 1.0, **fields}
-    return [
-        Outcome(p, i, reward, rewards={"numeric": reward}, **made)
-        for p, group in enumerate(rewards)
-        for i, reward in enumerate(group)
-    ]
-
-
-def _report(
-    rewards: list[list[float | None]] | None = None,
-    config: dict[str, Any] | None = None,
-    lengths: list[int] | None = None,
-    answers: list[Any] | None = None,
-    **fields: Any,
-) -> Report:
-    """Of a task in order: 40 prompts of 9 tokens, half of all samples right."""
-    parsed = parse_config({"batch_size": 4, "group_size": 4, **(config or {})})
-    count = LengthCount(parsed.max_prompt_length)
-    for row, length in enumerate(lengths or [9] * 40, start=1):
-        count.add(row, length)
-    (references,) = reference_counts(parse_graders(NUMERIC))
-    for row, answer in enumerate(answers or [n * 7 % 40 for n in range(40)], start=1):
-        asked = [{"role": "user", "content": "21"}]
-        references.add(row, {"messages": asked, "answer": answer})
-    outcomes = _outcomes(rewards or [[1.0, 0.0, 1.0, 0.0]] * 8, **fields)
-    samples = summarise(
-        outcomes,
-        parse_graders(NUMERIC),
-        max_new_tokens=64,
-        is_shortened=False,
-        latencies_s={"numeric": [0.001]},
-    )
-    return Report(
-        config=parsed,
-        lengths=count.lengths(len(lengths or [9] * 40)),
-        references=(references.references(),),
-        samples=samples,
-        zero_variance=zero_variance(groups_of(outcomes), parsed.group_size),
-    )
+from .reports import NUMERIC, make_outcomes, make_report
 
 
 def _codes(report: Report) -> list[str]:
@@ -73,32 +27,32 @@ def _codes(report: Report) -> list[str]:
 
 
 def test_nothing_is_said_of_a_task_in_order() -> None:
-    assert _codes(_report()) == []
+    assert _codes(make_report()) == []
 
 
 def test_all_zero_all_full_and_all_equal_are_told_apart() -> None:
-    assert _codes(_report([[0.0] * 4] * 8)) == ["none_solved"]
-    assert _codes(_report([[1.0] * 4] * 8)) == ["all_solved"]
-    assert _codes(_report([[1.0] * 4, [0.0] * 4] * 4)) == ["no_variance"]
+    assert _codes(make_report([[0.0] * 4] * 8)) == ["none_solved"]
+    assert _codes(make_report([[1.0] * 4] * 8)) == ["all_solved"]
+    assert _codes(make_report([[1.0] * 4, [0.0] * 4] * 4)) == ["no_variance"]
 
 
 def test_a_rare_signal_is_worth_a_word() -> None:
     rare = [[0.0] * 4] * 15 + [[0.0, 0.0, 0.0, 1.0]]
-    (problem,) = diagnose(_report(rare))
+    (problem,) = diagnose(make_report(rare))
     assert (problem.severity, problem.code) == ("warning", "little_signal")
 
 
 def test_overlong_prompts_are_counted_named_and_measured() -> None:
-    (problem,) = diagnose(_report(config={"max_prompt_length": 8}))
+    (problem,) = diagnose(make_report(config={"max_prompt_length": 8}))
     assert (problem.severity, problem.code) == ("error", "all_overlong")
     assert "All 40 prompts" in problem.sentence
     assert "the shortest has 9" in problem.sentence
     lengths = [9] * 36 + [600, 700, 800, 900]
-    (problem,) = diagnose(_report(lengths=lengths))
+    (problem,) = diagnose(make_report(lengths=lengths))
     assert (problem.severity, problem.code) == ("warning", "some_overlong")
     assert "rows 37, 38, 39, 40" in problem.sentence
     assert "Raise max_prompt_length to 900 for all" in problem.fix
-    (problem,) = diagnose(_report(config={"overlong_policy": "fail"}, lengths=lengths))
+    (problem,) = diagnose(make_report(config={"overlong_policy": "fail"}, lengths=lengths))
     assert problem.severity == "error"
 
 
@@ -113,24 +67,24 @@ def test_overlong_prompts_are_counted_named_and_measured() -> None:
     ],
 )
 def test_a_wrongly_mapped_reference_is_named(answers: list[Any], code: str) -> None:
-    assert _codes(_report(answers=answers)) == [code]
+    assert _codes(make_report(answers=answers)) == [code]
 
 
 def test_a_better_column_is_said_before_that_nothing_is_solved() -> None:
     other = OtherColumn("numeric", "id", 0.0, "answer", 0.6)
-    problems = diagnose(replace(_report([[0.0] * 4] * 8), other_columns=(other,)))
+    problems = diagnose(replace(make_report([[0.0] * 4] * 8), other_columns=(other,)))
     assert [problem.code for problem in problems] == ["wrong_column", "none_solved"]
     assert problems[0].fix == "Set the target of 'numeric' to 'answer'."
     assert problems[1].fix.startswith("Set the column")
 
 
 def test_the_answer_in_a_form_that_is_not_read_is_told() -> None:
-    report = _report([[0.0] * 4] * 8, has_reference=True)
+    report = make_report([[0.0] * 4] * 8, has_reference=True)
     assert "answer_not_read" in _codes(report)
 
 
 def test_truncation_is_a_warning_but_not_where_the_check_itself_cut() -> None:
-    report = _report(stop_reason="length")
+    report = make_report(stop_reason="length")
     assert _codes(report) == ["most_truncated"]
     assert report.samples
     shortened = replace(report, samples=replace(report.samples, is_shortened=True))
@@ -138,39 +92,39 @@ def test_truncation_is_a_warning_but_not_where_the_check_itself_cut() -> None:
 
 
 def test_a_grader_slower_than_generation_is_named_and_a_fast_one_never() -> None:
-    (problem,) = diagnose(_report(grading_s=3.0))
+    (problem,) = diagnose(make_report(grading_s=3.0))
     assert problem.code == "slow_grader"
     assert "the slowest reward function is 'numeric'" in problem.sentence
-    assert _codes(_report(grading_s=0.3, rollout_s=0.1)) == []
+    assert _codes(make_report(grading_s=0.3, rollout_s=0.1)) == []
 
 
 def test_a_grader_that_fails_always_or_now_and_then_is_told_with_its_error() -> None:
-    report = _report([[None] * 4] * 8, error="numeric: remote_error: no answer")
+    report = make_report([[None] * 4] * 8, error="numeric: remote_error: no answer")
     (problem,) = diagnose(report)
     assert (problem.severity, problem.code) == ("error", "grader_fails")
     assert "no answer" in problem.sentence
-    some = _report([[1.0, 0.0, None, 0.0]] * 8, error="numeric: remote_error: no answer")
+    some = make_report([[1.0, 0.0, None, 0.0]] * 8, error="numeric: remote_error: no answer")
     assert _codes(some) == ["grader_fails_sometimes"]
 
 
 def test_too_few_prompts_for_a_step_are_told() -> None:
-    assert _codes(_report(config={"batch_size": 64})) == ["few_prompts"]
+    assert _codes(make_report(config={"batch_size": 64})) == ["few_prompts"]
 
 
 def test_tools_that_nobody_calls_and_calls_that_fail_are_told() -> None:
-    report = replace(_report(), tool_format="hermes")
+    report = replace(make_report(), tool_format="hermes")
     assert _codes(report) == ["no_calls"]
-    failing = replace(_report(num_calls=2, num_failed_calls=2), tool_format="hermes")
+    failing = replace(make_report(num_calls=2, num_failed_calls=2), tool_format="hermes")
     assert _codes(failing) == ["failing_calls"]
 
 
 def test_templates_and_refusals_are_told() -> None:
-    assert _codes(replace(_report(), template_problems=("it changes what was said",))) == [
+    assert _codes(replace(make_report(), template_problems=("it changes what was said",))) == [
         "template"
     ]
     count = LengthCount(100)
     count.refuse(1, "no system messages")
-    report = replace(_report(), lengths=count.lengths(1), references=())
+    report = replace(make_report(), lengths=count.lengths(1), references=())
     assert _codes(report) == ["template_refuses"]
 
 
@@ -179,16 +133,16 @@ def test_nothing_generated_is_told_with_the_reason() -> None:
     samples = summarise(
         outcomes, parse_graders(NUMERIC), max_new_tokens=8, is_shortened=False, latencies_s={}
     )
-    report = replace(_report(), samples=samples, zero_variance=None)
+    report = replace(make_report(), samples=samples, zero_variance=None)
     (problem,) = diagnose(report)
     assert (problem.severity, problem.code) == ("error", "generation_fails")
     assert "rank 64 does not fit" in problem.sentence
 
 
 def test_a_quota_that_does_not_suffice_today_is_told() -> None:
-    report = _report()
+    report = make_report()
     costs = estimate_costs(
-        _outcomes([[1.0]]),
+        make_outcomes([[1.0]]),
         report.config,
         Speeds(0.0),
         mean_prompt=9.0,
@@ -202,7 +156,7 @@ def test_a_quota_that_does_not_suffice_today_is_told() -> None:
 
 
 def test_the_gravest_comes_first() -> None:
-    report = _report([[0.0] * 4] * 8, stop_reason="length", config={"batch_size": 64})
+    report = make_report([[0.0] * 4] * 8, stop_reason="length", config={"batch_size": 64})
     severities = [problem.severity for problem in diagnose(report)]
     assert severities == sorted(severities)
     assert len(severities) == 3
