@@ -9,7 +9,7 @@ from tools.vendor import LOCK, ROOT
 
 def test_vendored_files_have_the_digests_written_beside_them() -> None:
     packages = tomllib.loads(LOCK.read_text())["package"]
-    assert {package["name"] for package in packages} == {"uplot", "axe-core"}
+    assert {package["name"] for package in packages} == {"uplot", "prismjs", "axe-core"}
     for package in packages:
         target = ROOT / package["target"]
         text = (target / "VENDOR.md").read_text()

@@ -3,7 +3,7 @@
 from django.urls import path
 from django.views.generic import RedirectView
 
-from . import datasets, downloads, new_task, people, preflight, tasks, tenants
+from . import datasets, downloads, graders, new_task, people, preflight, secrets, tasks, tenants
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="tasks"), name="home"),
@@ -24,8 +24,15 @@ urlpatterns = [
     path("datasets/source/", datasets.dataset_source, name="dataset-source"),
     path("datasets/imports/<uuid:import_id>/", datasets.dataset_import, name="dataset-import"),
     path("datasets/<uuid:dataset_id>/", datasets.dataset_detail, name="dataset"),
+    path("graders/", graders.grader_list, name="graders"),
+    path("graders/new/", graders.new_grader, name="new-grader"),
+    path("graders/<uuid:grader_id>/", graders.grader_detail, name="grader"),
+    path("graders/<uuid:grader_id>/delete/", graders.delete, name="delete-grader"),
     path("tenant/", tenants.tenant_page, name="tenant"),
     path("tenant/switch/", tenants.switch_tenant, name="switch-tenant"),
+    path("tenant/secrets/", secrets.secret_list, name="secrets"),
+    path("tenant/secrets/<uuid:secret_id>/", secrets.secret_detail, name="secret"),
+    path("tenant/secrets/<uuid:secret_id>/delete/", secrets.delete, name="delete-secret"),
     path("account/", people.account, name="account"),
     path("account/theme/", people.set_theme, name="set-theme"),
     path("account/tokens/", people.create_token, name="create-token"),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +19,9 @@ from jobs.services.errands import ErrandError, ask
 from jobs.services.graders import save_grader
 from jobs.services.secrets import save_secret
 from jobs.services.trials import check_source, dataset_samples, try_graders
-from jobs.workers import environment, hosting
+from jobs.web.grader_form import TEMPLATES
 from jobs.workers import errands as work
+from tests.jobs.errand_worker import errand_worker, living_row
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis")]
 TRL = """
@@ -34,32 +33,13 @@ def reward(completions, answer, **columns):
 
 @pytest.fixture
 def living_worker(db: None) -> None:
-    Worker.objects.create(
-        name="e", kind="environment", host="here", pid=1, last_beat_at=timezone.now()
-    )
+    living_row()
 
 
 @pytest.fixture
-def worker(living_worker: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An environment's loop, and a thread that brings it what is in its queue."""
-    monkeypatch.setattr(hosting, "_heartbeat", SimpleNamespace(incarnation="e"))
-    host = environment.EnvironmentHost(2)
-    monkeypatch.setattr(environment, "_host", host)
-    is_over = threading.Event()
-
-    def consume() -> None:
-        while not is_over.wait(0.02):
-            for name, message in dispatch.take_all("environment"):
-                assert name == "environment.errand"
-                work.errand(message)
-
-    thread = threading.Thread(target=consume, daemon=True)
-    thread.start()
-    yield
-    is_over.set()
-    thread.join(10)
-    host.stop_taking()
-    host.hand_back()
+def worker(db: None) -> Iterator[None]:
+    with errand_worker():
+        yield
 
 
 @pytest.fixture
@@ -92,6 +72,13 @@ def test_each_reward_function_says_its_score_of_each_sample(
         ("numeric", ""),
     ]
     assert all(one["duration_us"] > 0 for sample in found["samples"] for one in sample["scores"])
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates_of_the_editor_score(worker: None, trial: Any, name: str) -> None:
+    _, source = TEMPLATES[name]
+    found = trial([{"type": "python", "source": source}], _samples(" 12", "13"))
+    assert [sample["reward"] for sample in found["samples"]] == [1.0, 0.0]
 
 
 def test_a_failure_is_told_with_its_line_and_ungrades_only_where_it_has_weight(
