@@ -38,20 +38,18 @@ def better_columns(
 ) -> tuple[OtherColumn, ...]:
     """One for each pure grader with a target that fits another column better.
 
-    completions: (text, row) each. is_time_up: asked before each column.
+    completions: (text, row) each. is_time_up: asked before each score.
     """
     found = []
     for grader in graders:
         target = getattr(grader, "target", "")
         if not target or not is_pure(grader) or not completions:
             continue
-        shares = {}
-        for column in [target, *(c for c in columns if c not in (target, "messages"))][
-            :MAX_COLUMNS
-        ]:
-            if is_time_up():
-                break
-            shares[column] = _share(replace(grader, target=column), completions)  # type: ignore[type-var]
+        others = [column for column in columns if column not in (target, "messages")]
+        shares = {
+            column: _share(replace(grader, target=column), completions, is_time_up)  # type: ignore[type-var]
+            for column in [target, *others[:MAX_COLUMNS]]
+        }
         if better := _better(grader.name, target, shares, len(completions)):
             found.append(better)
     return tuple(found)
@@ -65,8 +63,18 @@ def _better(name: str, target: str, shares: dict[str, float], count: int) -> Oth
     return OtherColumn(name, target, chosen, best, share)
 
 
-def _share(grader: Any, completions: Sequence[tuple[str, Mapping[str, Any]]]) -> float:
-    return sum(_is_met(grader, text, row) for text, row in completions) / len(completions)
+def _share(
+    grader: Any,
+    completions: Sequence[tuple[str, Mapping[str, Any]]],
+    is_time_up: Callable[[], bool],
+) -> float:
+    """Of completions that meet the grader's column; those not reached in time count as others."""
+    num_met = 0
+    for text, row in completions:
+        if is_time_up():
+            break
+        num_met += _is_met(grader, text, row)
+    return num_met / len(completions)
 
 
 def _is_met(grader: Any, text: str, row: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +39,10 @@ WAITING = timedelta(minutes=15)  # at most, for a worker
 
 class Unwanted(Exception):
     """The check is over, or gone."""
+
+
+class Leaving(Exception):
+    """The worker that runs the check is to end."""
 
 
 def start_preflight(
@@ -128,12 +133,15 @@ def next_waiting() -> str | None:
 class Progress:
     """Says how far a check is, at most once a second, and that its worker lives."""
 
-    def __init__(self, row: Preflight) -> None:
+    def __init__(self, row: Preflight, is_leaving: Callable[[], bool] = lambda: False) -> None:
         self._pk = row.pk
+        self._is_leaving = is_leaving
         self._told_at = 0.0
 
     def tell(self, doing: str, share_done: float) -> None:
-        """Raises: Unwanted."""
+        """Raises: Unwanted, Leaving."""
+        if self._is_leaving():
+            raise Leaving
         if time.monotonic() - self._told_at < BEAT_S:
             return
         self._told_at = time.monotonic()
@@ -167,6 +175,15 @@ def fail(row: Preflight, reason: str) -> None:
     """End a running check without a report."""
     _end(row.pk, state=Preflight.State.FAILED, error=reason[:500])
     clean_up(row.pk)
+
+
+def give_back(row: Preflight) -> None:
+    """Let another worker begin a running check anew."""
+    clean_up(row.pk)
+    running = Preflight.objects.filter(pk=row.pk, state=Preflight.State.RUNNING)
+    again = {"doing": "waiting for a worker", "share_done": 0.0, "started_at": None}
+    if running.update(state=Preflight.State.QUEUED, **again):
+        _send(row.pk)
 
 
 def _end(pk: Any, **fields: Any) -> None:

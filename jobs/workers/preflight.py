@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from celery import signals
 from django.db.models import F, Sum
 from django.utils import timezone
 
@@ -65,6 +66,13 @@ LATELY = timedelta(hours=24)
 
 log = logging.getLogger(__name__)
 _room = threading.BoundedSemaphore(MAX_AT_ONCE)
+_leaving = threading.Event()
+
+
+@signals.worker_shutting_down.connect
+def _stop(**_: Any) -> None:
+    """Celery waits for what runs: checks give themselves back. Only sets an event."""
+    _leaving.set()
 
 
 @app.task(name="chores.check_task")
@@ -77,7 +85,7 @@ def check_task(message: dict[str, Any]) -> None:
         while pk:
             if row := checks.claim(pk):
                 run(row)
-            pk = checks.next_waiting()
+            pk = None if _leaving.is_set() else checks.next_waiting()
     finally:
         _room.release()
 
@@ -88,6 +96,8 @@ def run(row: Preflight) -> None:
         report, num_tokens = _Check(row).report()
     except checks.Unwanted:
         checks.clean_up(row.pk)
+    except checks.Leaving:
+        checks.give_back(row)
     except Exception as error:  # whatever it is, the check must not run for ever
         log.exception("check %s failed", row.pk)
         checks.fail(row, told(error))
@@ -103,7 +113,7 @@ class _Check:
         self.config: TaskConfig = row.hyperparameters
         self.graders: tuple[Grader, ...] = parse_graders(row.graders)
         self.chat: ChatTokenizer = chat_tokenizer(row.base_model.path)
-        self.progress = checks.Progress(row)
+        self.progress = checks.Progress(row, _leaving.is_set)
         self.services = self._services()
         self.timings = Timings()
 
@@ -191,6 +201,7 @@ class _Check:
             begin=environment.host().begin,
             window=window(self.row.base_model.slug),
             tell=self._tell_sampled,
+            incarnations=lambda: incarnations(self.row.base_model.slug),
         )
 
     def _tell_sampled(self, num_done: int, num_all: int) -> None:
@@ -261,30 +272,33 @@ class _Check:
         )
 
 
-def _engines(slug: str) -> list[dict[str, Any]]:
-    """Figures of the living rollout workers of a base model."""
+def _living(slug: str) -> list[Worker]:
+    """Rollout workers of a base model."""
     since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
     living = Worker.objects.filter(
         kind=Worker.Kind.ROLLOUT, stopped_at=None, last_beat_at__gte=since
     )
-    return [
-        {"num_slots": slots, **stats}
-        for base_models, slots, stats in living.values_list("base_models", "slots", "stats")
-        if slug in base_models
-    ]
+    return [worker for worker in living if slug in worker.base_models]
+
+
+def incarnations(slug: str) -> frozenset[str]:
+    """Of the living rollout workers of a base model."""
+    return frozenset(str(worker.pk) for worker in _living(slug))
 
 
 def window(slug: str) -> int:
     """Sequences in flight: a quarter of the slots where they are idle, else an eighth."""
-    engines = _engines(slug)
-    slots = sum(one.get("num_slots", 0) for one in engines)
-    is_busy = any(one.get("num_running", 0) for one in engines)
+    engines = _living(slug)
+    slots = sum(engine.slots for engine in engines)
+    is_busy = any(engine.stats.get("num_running", 0) for engine in engines)
     return min(MAX_WINDOW, max(MIN_WINDOW, slots // (8 if is_busy else 4)))
 
 
 def speeds(row: Preflight, episodes: Episodes) -> Speeds:
     """Of the engines now, or of the check itself if that was faster; of training lately."""
-    told_by_engines = sum(one.get("tokens_per_s", 0.0) for one in _engines(row.base_model.slug))
+    told_by_engines = sum(
+        engine.stats.get("tokens_per_s", 0.0) for engine in _living(row.base_model.slug)
+    )
     generated = sum(outcome.num_tokens for outcome in episodes.outcomes)
     own = generated / episodes.generated_s if episodes.generated_s > 0 else 0.0
     same = {"task__base_model": row.base_model, "ended_at__gte": timezone.now() - LATELY}

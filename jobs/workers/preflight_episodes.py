@@ -37,6 +37,7 @@ SILENCE_S = 60.0  # without any result: what is missing is asked for again, once
 MAX_NEW_TOKENS = 256  # of an episode, and MAX_NEW_TOKENS * turns where there are several
 MAX_COUNTED_TURNS = 3
 POLL_S = 0.2
+WORKERS_S = 2.0  # between two looks at who lives
 MAX_REFERENCE = 100  # characters of a reference that is looked for in completions
 
 
@@ -67,12 +68,15 @@ class Episodes:
     begin: Callable[..., Future[Any]]  # starts a coroutine in the environment's loop
     window: int  # sequences in flight at most, though never fewer than one prompt's
     tell: Callable[[int, int], None]  # (finished, in all); may raise what ends the check
+    incarnations: Callable[[], frozenset[str]]  # of the living rollout workers
     outcomes: list[Outcome] = field(default_factory=list)
     completions: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # text and row
     num_tokens: int = 0  # as quotas count them
     _open: dict[str, _Episode] = field(default_factory=dict)  # by id
     _first: float = 0.0
     _last: float = 0.0
+    _known: frozenset[str] | None = None  # incarnations, when last looked at
+    _looked_at: float = 0.0
 
     @property
     def num_samples(self) -> int:
@@ -103,7 +107,7 @@ class Episodes:
                     self._begin(*waiting.pop(0))
                 if not self._open:
                     break
-                if self._step():
+                if self._step() or self._asked_successors():
                     heard_at, has_asked_again = time.monotonic(), False
                 elif time.monotonic() - heard_at > SILENCE_S and self._is_silent():
                     if has_asked_again:
@@ -155,6 +159,20 @@ class Episodes:
         ]
         if wanted:
             samples.ask(self.source, wanted)
+
+    def _asked_successors(self) -> bool:
+        """Whether rollout workers have come or gone, and so what is missing was asked for again.
+
+        What a dead one held is lost. What a living one holds it does not take twice.
+        """
+        if time.monotonic() - self._looked_at < WORKERS_S:
+            return False
+        before, self._known = self._known, self.incarnations()
+        self._looked_at = time.monotonic()
+        if before is None or before == self._known:
+            return False
+        self._ask(list(self._open.values()))
+        return True
 
     def _is_silent(self) -> bool:
         """Whether it is the rollout that is waited for; graders have time limits of their own."""

@@ -302,6 +302,59 @@ def test_what_a_dying_rollout_worker_lost_is_asked_for_again(
     assert (found["num_samples"], found["num_failed"]) == (64, 0)
 
 
+def test_successors_of_a_rollout_worker_are_asked_at_once(
+    check: Any, rollout: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first worker takes everything along; the second one is told of all of it."""
+    monkeypatch.setattr(preflight_episodes, "WORKERS_S", 0.2)
+    lives = iter([frozenset("1")] * 3)
+    monkeypatch.setattr(preflight, "incarnations", lambda slug: next(lives, frozenset("2")))
+    is_dead = threading.Event()
+    answer = samples.answer
+
+    def take_along(pk: str, id: str, generation: Generation) -> None:
+        if is_dead.is_set():
+            answer(pk, id, generation)
+
+    monkeypatch.setattr(samples, "answer", take_along)
+    asked: list[int] = []
+    ask = samples.ask
+
+    def note(source: Any, wanted: Any) -> None:
+        asked.append(len(wanted))
+        if len(asked) > 2:  # the window has two prompts
+            is_dead.set()
+        ask(source, wanted)
+
+    monkeypatch.setattr(samples, "ask", note)
+    rollout(_now_and_then)
+    found = check().report["samples"]
+    assert (found["num_samples"], found["num_failed"]) == (64, 0)
+    assert asked[:3] == [4, 4, 8]
+
+
+def test_a_worker_that_leaves_gives_its_check_back(
+    check: Any, rollout: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving = threading.Event()
+    monkeypatch.setattr(preflight, "_leaving", leaving)
+
+    def leave(prompt: str, request: GenerationRequest) -> str:
+        leaving.set()
+        return "1"
+
+    worker = rollout(leave)
+    row = check()
+    assert (row.state, row.doing) == ("queued", "waiting for a worker")
+    leaving.clear()
+    worker.says = _now_and_then
+    messages = [message for _, message in dispatch.take_all("chores")]
+    assert messages[-1] == {"preflight": str(row.pk)}
+    preflight.check_task(messages[-1])
+    row.refresh_from_db()
+    assert row.state == "done"
+
+
 def test_large_datasets_are_sampled_and_the_report_says_so(
     check: Any, rollout: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
