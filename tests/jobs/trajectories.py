@@ -26,6 +26,7 @@ def trajectory(
         stop_reason="stop",
         reward=reward,
         rewards={"answer": reward},
+        graders_digest="a" * 64,
         graded_started_at=11.0,
         graded_at=11.5,
     )

@@ -183,6 +183,7 @@ def test_groups_and_trajectories_hold_all_that_a_reward_is_made_of(
         assert (item["reward"], item["rewards"]) == (trajectory.reward, trajectory.rewards)
         assert item["row"]["answer"] == "1"
         assert item["turns"][0]["digest"] == "d0"
+        assert item["graders_digest"] == trajectory.graders_digest
 
 
 def test_trajectories_come_in_pages(world: Any, api: APIClient) -> None:
