@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max, OuterRef, Prefetch, Subquery
+from django.db.models import Max, OuterRef, Subquery
 
 from engine.errors import SpecError
 from engine.parameters import shown, text
@@ -23,7 +23,7 @@ SAVED = "saved"  # the type that names one of these
 KEYS = ("type", "grader", "version", "name", "weight")
 MAX_NAME_CHARACTERS = 50  # a reward function's own limit: it is named like its grader
 MAX_GRADERS = 200  # of a tenant
-MAX_VERSIONS = 1_000  # of a grader
+MAX_VERSIONS = 2_000  # of a tenant, of all its graders together: 128 MiB of source at most
 MAX_LISTED = 8  # of a list for a task; more are refused by `parse_graders`
 
 Origins = dict[int, GraderVersion]  # by place in a task's list
@@ -90,9 +90,9 @@ def _save(tenant: Tenant, user: User, name: str, spec: dict[str, Any], digest: s
     newest = grader.versions.first() if grader else None
     if newest is not None and newest.digest == digest:
         return Saved(newest, is_new=False)
-    number = newest.number + 1 if newest else 1
-    if number > MAX_VERSIONS:
-        raise SpecError({"name": [f"It has {MAX_VERSIONS:,} versions; use another name."]})
+    if GraderVersion.objects.of_tenant(tenant).count() >= MAX_VERSIONS:
+        message = f"{tenant.name} has {MAX_VERSIONS:,} versions of all; delete some graders first."
+        raise SpecError({"name": [message]})
     if grader is None:
         if Grader.objects.filter(tenant=tenant).count() >= MAX_GRADERS:
             message = f"{tenant.name} has {MAX_GRADERS} already; delete one first."
@@ -100,7 +100,7 @@ def _save(tenant: Tenant, user: User, name: str, spec: dict[str, Any], digest: s
         grader = Grader.objects.create(tenant=tenant, name=name, created_by=user)
     version = GraderVersion.objects.create(
         grader=grader,
-        number=number,
+        number=newest.number + 1 if newest else 1,
         type=spec["type"],
         spec=spec,
         digest=digest,
@@ -202,7 +202,18 @@ def _is_same(task: Task, parent: Any, place: int) -> bool:
     return bool(mine) and mine == theirs
 
 
-def choices_of(tenant: Tenant) -> list[Grader]:
-    """What a form offers: graders in order of their names, each with its versions, newest first."""
-    versions = Prefetch("versions", GraderVersion.objects.defer("spec"))
-    return list(Grader.objects.filter(tenant=tenant).prefetch_related(versions))
+def saved_entry(tenant: Tenant) -> dict[str, Any] | None:
+    """What a form offers beside `engine.rewards.catalogue()`, in the same shape; None: nothing."""
+    names = list(Grader.objects.filter(tenant=tenant).values_list("name", flat=True))
+    if not names:
+        return None
+    named = {"name": "grader", "type": "string", "default": names[0], "choices": names}
+    number = {"name": "version", "type": "string", "default": ""}
+    return {
+        "type": SAVED,
+        "help": "One that your organisation has saved; the task gets a copy.",
+        "parameters": [
+            {**named, "help": "its name"},
+            {**number, "help": "its number; empty: the newest"},
+        ],
+    }

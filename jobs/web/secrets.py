@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from engine.errors import SpecError
@@ -20,6 +21,7 @@ from .tasks import may_write
 Errors = dict[str, list[str]]
 
 
+@sensitive_post_parameters("value")
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def secret_list(request: HttpRequest) -> HttpResponse:
@@ -41,6 +43,7 @@ def secret_list(request: HttpRequest) -> HttpResponse:
     return redirect("secrets")
 
 
+@sensitive_post_parameters("value")
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def secret_detail(request: HttpRequest, secret_id: uuid.UUID) -> HttpResponse:

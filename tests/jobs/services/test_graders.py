@@ -8,11 +8,12 @@ import pytest
 from django.core.exceptions import PermissionDenied
 
 from engine.errors import SpecError
-from engine.rewards import grader_digest, parse_graders
+from engine.rewards import catalogue, grader_digest, parse_graders
 from jobs.models import Grader, GraderUse, GraderVersion, Member, Task
 from jobs.services import graders as service
-from jobs.services.graders import delete_grader, resolve_graders, save_grader
+from jobs.services.graders import delete_grader, resolve_graders, save_grader, saved_entry
 from jobs.services.tasks import clone_task, submit_task
+from jobs.web.inputs import Fields
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis")]
 NUMERIC = {"type": "numeric", "target": "answer"}
@@ -164,6 +165,26 @@ def test_what_is_no_list_is_left_to_the_parser(acme: Any) -> None:
         assert resolve_graders(acme, items) == (items, {})
 
 
+def test_a_form_offers_them_in_the_shape_of_the_catalogue(
+    save: Any, acme: Any, umbrella: Any
+) -> None:
+    assert saved_entry(acme) is None
+    save(NUMERIC)
+    save({**NUMERIC, "which": "first"})
+    save(NUMERIC, "other")
+    assert saved_entry(umbrella) is None
+    entry = saved_entry(acme)
+    assert entry is not None
+    assert entry["parameters"][0]["choices"] == ["other", "sums"]
+    assert set(entry) == set(catalogue()[0])
+    typed = {"g.type": "saved", "g.grader": "sums", "g.version": "", "g.weight": "2"}
+    for version, which in (("", "first"), ("1", "last")):
+        item = Fields({**typed, "g.version": version}).mapping("g", [entry], ("name", "weight"))
+        resolved, origins = resolve_graders(acme, [item])
+        assert (resolved[0]["which"], resolved[0]["weight"]) == (which, "2")
+        assert origins[0].grader.name == "sums"
+
+
 def test_numbers_of_graders_and_versions_are_bounded(
     save: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,5 +193,5 @@ def test_numbers_of_graders_and_versions_are_bounded(
     with pytest.raises(SpecError, match="delete one first"):
         save(NUMERIC, "more")
     monkeypatch.setattr(service, "MAX_VERSIONS", 1)
-    with pytest.raises(SpecError, match="use another name"):
+    with pytest.raises(SpecError, match="delete some graders"):
         save({**NUMERIC, "which": "first"})

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
+from redis import Redis
 
 from engine.errors import QuotaError, SpecError
 from jobs.models import Member, Worker
-from jobs.services import dispatch, errands
+from jobs.services import dispatch, errands, joins
 from jobs.services.errands import ErrandError, ask
 from jobs.services.graders import save_grader
 from jobs.services.secrets import save_secret
@@ -161,6 +162,14 @@ def test_without_a_worker_it_is_said_at_once(acme: Any, alice: Any) -> None:
 def test_a_worker_that_does_not_answer_is_not_waited_for_for_ever(living_worker: None) -> None:
     with pytest.raises(ErrandError, match="No environment worker answered within"):
         ask("check", "1", {"source": "x"}, 0.2)
+
+
+def test_a_lost_redis_is_told_and_not_waited_for(
+    living_worker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joins, "redis", Redis.from_url("redis://127.0.0.1:1/0"))
+    with pytest.raises(ErrandError, match="The queue was lost"):
+        ask("check", "1", {"source": "x"}, 60)
 
 
 def test_an_errand_that_nobody_waits_for_is_not_run(
