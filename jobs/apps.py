@@ -20,8 +20,10 @@ class JobsConfig(AppConfig):
 def _add_environments() -> None:
     """The operator's own, in every process alike. Raises: ImproperlyConfigured."""
     from engine.environments import add_environments
+    from engine.environments.verifiers_bridge import allow_verifiers
 
     try:
+        allow_verifiers(settings.VERIFIERS_ENVIRONMENTS)
         add_environments(settings.ENVIRONMENT_CLASSES)
     except ValueError as error:
         raise ImproperlyConfigured(str(error)) from error

@@ -271,6 +271,9 @@ ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine ho
 OUTBOUND_ALLOWED = env.list("OUTBOUND_ALLOWED", default=[])
 # An operator's own environments: name=package.module:Class, … (docs/environments.md)
 ENVIRONMENT_CLASSES = env.dict("ENVIRONMENT_CLASSES", default={})
+# Installed environments of the library verifiers that tenants may use: ["wordle"], or with the
+# arguments that they may set, {"wordle": ["difficulty"]}
+VERIFIERS_ENVIRONMENTS = env.json("VERIFIERS_ENVIRONMENTS", default=[])
 ENVIRONMENT_EPISODES = 2_000  # that wait for tools and graders at once in one environment worker
 # Memory of our own engine at most; KV 0: 1 GiB, or what one longest sequence needs if that is more
 ROLLOUT_KV_MIB = env.int("ROLLOUT_KV_MIB", default=0)

@@ -53,7 +53,12 @@ class Context:
 
 class Environment(Protocol):
     """Answers turns. It holds no state of an episode: all of it is in the trajectory and its row,
-    so any worker can answer any turn. Frozen: it is a setting of its task."""
+    so any worker can answer any turn. Frozen: it is a setting of its task.
+
+    It may have `check() -> {parameter: what is wrong}`, and `async finish(trajectory) -> float`:
+    its own score of an episode that is over, for whatever reason, which the reward function
+    `environment` gives. It raises EnvironmentFault where there is none.
+    """
 
     @property
     def has_turns(self) -> bool:

@@ -72,6 +72,9 @@ def parse_environment(item: Any) -> Environment:
     if errors:
         raise SpecError({f"environment.{path}": [text] for path, text in errors.items()})
     environment: Environment = ENVIRONMENTS[kind](**parsed)
+    wrong = environment.check() if hasattr(environment, "check") else {}
+    if wrong:
+        raise SpecError({f"environment.{path}": [text] for path, text in wrong.items()})
     return environment
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import SpecError
 from ..parameters import convert, describe, number, shown, text, unknown
 from .code import Code
+from .environment_score import EnvironmentScore
 from .grader import Grader
 from .judge import ScoreModel
 from .length import Length
@@ -48,6 +49,7 @@ GRADERS: dict[str, type[Any]] = {
     "length": Length,
     "tool_use": ToolUse,
     "reasoning_gym": ReasoningGym,
+    "environment": EnvironmentScore,
     "multi": Multi,
     "python": PythonSource,
     "code": Code,
@@ -55,7 +57,7 @@ GRADERS: dict[str, type[Any]] = {
     "score_model": ScoreModel,
 }
 # Names that stored tasks or other tools use
-ALIASES = {"exact": "string_check", "judge": "score_model"}
+ALIASES = {"exact": "string_check", "judge": "score_model", "verifiers": "environment"}
 
 
 def catalogue() -> list[dict[str, Any]]:

@@ -31,6 +31,8 @@ class Sample:
     transcript: str = ""  # everything after the prompt, observations included
     # Counts of the episode: num_turns, num_tool_calls, num_tool_errors. Absent: nobody counted.
     episode: Mapping[str, int] = field(default_factory=dict)
+    environment_score: float | None = None  # that the environment itself gives, if it gives one
+    environment_error: str = ""  # why it gives none
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:

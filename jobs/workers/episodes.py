@@ -48,20 +48,40 @@ async def answer(
         trajectory = replace(trajectory, stop_reason=reason)
     elif reply.stop_reason:
         trajectory = replace(trajectory, stop_reason=reply.stop_reason)
-    return await _over(trajectory, reply, message["row"], context, started_at), True
+    over = await _over(trajectory, reply, message["row"], environment, context, started_at)
+    return over, True
 
 
 async def _over(
-    trajectory: Trajectory, reply: Reply, row: dict[str, Any], context: Context, started_at: float
+    trajectory: Trajectory,
+    reply: Reply,
+    row: dict[str, Any],
+    environment: Environment,
+    context: Context,
+    started_at: float,
 ) -> Trajectory:
     trajectory = told(trajectory, reply)
     last = reply.answer
     if last is None:
         last = context.chat.decode(last_answer(trajectory))
     transcript = context.chat.decode(trajectory.completion_ids)
-    sample = Sample(last, row, transcript, _counts(trajectory))
+    own = await _own_score(environment, trajectory)
+    sample = Sample(last, row, transcript, _counts(trajectory), *own)
     result = await grade(context.graders, sample, context.services)
     return _graded(trajectory, context, result, started_at)
+
+
+async def _own_score(environment: Environment, trajectory: Trajectory) -> tuple[float | None, str]:
+    """The score that some environments give by themselves, or why there is none."""
+    finish = getattr(environment, "finish", None)
+    if finish is None:
+        return None, ""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await finish(trajectory), ""
+    except Exception as error:
+        log.warning("no score of the environment for %s", trajectory.key, exc_info=True)
+        return None, failures.told(error)
 
 
 def _counts(trajectory: Trajectory) -> dict[str, int]:
