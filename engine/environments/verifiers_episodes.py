@@ -155,11 +155,14 @@ class Episodes:
         episode = self._episodes.pop(key, None)
         if episode is None or episode.rollout is None:
             return None
-        if not episode.rollout.done():  # a limit of ours ended it
-            assert episode.turn is not None
-            episode.turn.set_exception(EndedError())
-            await asyncio.wait({episode.rollout})
-        return episode.rollout.result()
+        try:
+            if not episode.rollout.done():  # a limit of ours ended it
+                assert episode.turn is not None
+                episode.turn.set_exception(EndedError())
+                await asyncio.wait({episode.rollout})
+            return episode.rollout.result()
+        finally:
+            episode.end()
 
     def _keep(self, key: str, episode: Episode) -> None:
         self._episodes[key] = episode
