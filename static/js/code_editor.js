@@ -3,6 +3,11 @@
 // large as the source, and what scrolls is what holds them, so that they cannot come apart.
 
 const INDENT = "    ";
+// Prism's kinds that look other than plain text, by the class that colours them.
+const COLOURS = {
+  keyword: "keyword", decorator: "keyword", string: "string", "triple-quoted-string": "string",
+  number: "number", boolean: "number", comment: "comment", function: "name", "class-name": "name",
+};
 
 export class CodeEditor {
   constructor(box) {
@@ -25,38 +30,34 @@ export class CodeEditor {
   // Lines that are to blame, from 1; what was marked before is not any more.
   mark(lines) {
     this.badLines = new Set(lines);
-    this.draw();
+    // Some browsers tell of every line of a pasted text by itself; it is drawn once.
+    this.frame ??= requestAnimationFrame(() => this.draw());
   }
 
   draw() {
-    const texts = this.source.split("\n");
-    this.lines.replaceChildren(...texts.map((_, place) => this.#number(place + 1)));
-    const parts = Prism.tokenize(this.source, Prism.languages.python).flatMap((token) => leaves(token, ""));
-    this.shown.replaceChildren(...this.#nodes(parts), "\n");
+    this.frame = null;
+    const numLines = this.source.split("\n").length;
+    const numbers = Array.from({ length: numLines }, (_, place) => this.#number(place + 1));
+    this.lines.replaceChildren(...merged(numbers));
+    const tokens = Prism.tokenize(this.source, Prism.languages.python);
+    const parts = tokens.flatMap((token) => leaves(token, ""));
+    this.shown.replaceChildren(...merged(this.badLines.size ? this.#marked(parts) : parts), "\n");
   }
 
   #number(line) {
-    const isBad = this.badLines.has(line);
-    const element = document.createElement("span");
-    element.className = isBad ? "bad" : "";
-    element.textContent = `${isBad ? "! " : ""}${line}\n`;
-    return element;
+    return this.badLines.has(line) ? [`! ${line}\n`, "bad"] : [`${line}\n`, ""];
   }
 
-  // Elements of the parts; those on a marked line say so.
-  #nodes(parts) {
-    const nodes = [];
+  // The parts line by line; those on a marked one say so.
+  #marked(parts) {
     let line = 1;
-    for (const [text, kind] of parts) {
-      for (const [place, piece] of text.split("\n").entries()) {
-        if (place) {
-          nodes.push("\n");
-          line += 1;
-        }
-        if (piece) nodes.push(element(piece, this.badLines.has(line) && piece.trim() ? `${kind} bad` : kind));
-      }
-    }
-    return nodes;
+    return parts.flatMap(([text, kind]) =>
+      text.split(/(?<=\n)/).map((piece) => {
+        const isBad = this.badLines.has(line) && piece.trim();
+        if (piece.endsWith("\n")) line += 1;
+        return [piece, isBad ? `${kind} bad`.trim() : kind];
+      }),
+    );
   }
 
   #key(event) {
@@ -101,16 +102,23 @@ function insert(field, text) {
   field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
+// [text, colour] of a token and what is in it.
 function leaves(token, kind) {
   if (typeof token === "string") return [[token, kind]];
   const inner = Array.isArray(token.content) ? token.content : [token.content];
-  return inner.flatMap((one) => leaves(one, `${kind} ${token.type}`.trim()));
+  const own = COLOURS[token.type] ?? kind;
+  return inner.flatMap((one) => leaves(one, own));
 }
 
-function element(text, kind) {
-  if (!kind) return text;
-  const made = document.createElement("span");
-  made.className = kind;
-  made.textContent = text;
-  return made;
+// Nodes of [text, class], one for neighbours that look the same: a long source has few.
+function merged(parts) {
+  const runs = [];
+  for (const [text, kind] of parts) {
+    if (runs.length && runs.at(-1).kind === kind) runs.at(-1).texts.push(text);
+    else runs.push({ kind, texts: [text] });
+  }
+  return runs.map(({ kind, texts }) => {
+    if (!kind) return texts.join("");
+    return Object.assign(document.createElement("span"), { className: kind, textContent: texts.join("") });
+  });
 }

@@ -21,6 +21,10 @@ from .test_pages import TOO_WIDE
 
 SIZES = {"wide": {"width": 1280, "height": 900}, "narrow": {"width": 360, "height": 780}}
 SHIFT = "def reward(completions, answer, **columns):\n    return [1 / 0 for _ in completions]\n"
+IS_DRAWN = """
+() => document.querySelector('.code-shown').textContent ===
+  document.querySelector('[data-code-text]').value + '\\n'
+"""
 
 
 @pytest.fixture
@@ -90,7 +94,7 @@ def test_python_is_written_checked_tried_and_saved(
 
 
 def test_keys_indent_undo_and_let_one_leave(
-    page: Page, context: BrowserContext, sign_in: Any, alice: Any
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, worker: None
 ) -> None:
     sign_in(context, alice)
     page.goto("/graders/new/?type=python")
@@ -108,19 +112,20 @@ def test_keys_indent_undo_and_let_one_leave(
     source.press("Control+a")
     source.press("Tab")
     expect(source).to_have_value("    def f():\n    return 1")
-    assert page.locator(".code-shown").inner_text().rstrip("\n") == source.input_value()
+    page.wait_for_function(IS_DRAWN)
     source.press("Escape")
     source.press("Tab")
     expect(source).not_to_be_focused()
 
 
 def test_the_caret_stays_in_view_and_letters_lie_on_their_colours(
-    page: Page, context: BrowserContext, sign_in: Any, alice: Any
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, worker: None
 ) -> None:
     sign_in(context, alice)
     page.goto("/graders/new/?type=python")
     source = page.get_by_label("Source")
-    source.fill("\n".join(f"x = {n}  # {'long ' * 60}" for n in range(300)))
+    source.fill("\n".join(f"x = {n}  # {'long ' * 30}" for n in range(300)))
+    page.wait_for_function(IS_DRAWN)
     boxes = [
         page.locator(name).evaluate("(one) => [one.offsetWidth, one.offsetHeight]")
         for name in (".code-shown", "[data-code-text]")
