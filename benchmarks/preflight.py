@@ -1,9 +1,11 @@
-"""Does the check before submitting say what is wrong, and soon enough?
+"""Does the check before submitting say what is wrong, soon enough, and are its estimates right?
 
 Starts the real stack on the demo model and checks four tasks of 1,000 rows over HTTP, one after
 the other: one in order and three with a planted fault. The diagnosis has to be right each time.
+Then the one in order is run for a few steps that hardly change the policy, and what they took is
+compared with what the check had said.
 
-usage: python -m benchmarks.preflight [--rows 1000]
+usage: python -m benchmarks.preflight [--rows 1000] [--steps 6]
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from jobs.stack.stack import Stack
 TIME_LIMIT_S = 30.0
 GIVE_UP_S = 300.0
 POLL_S = 0.2
-CONFIG = {"batch_size": 8, "group_size": 8, "max_completion_length": 12, "max_steps": 40}
+CONFIG = {"batch_size": 8, "group_size": 8, "max_completion_length": 12, "learning_rate": 1e-7}
 WORDINGS = (
     "What is {}? Answer with only the number.",
     "Calculate {}. Answer with only the number.",
@@ -81,7 +83,7 @@ CASES = (
 )
 
 
-def run(client: Client, case: Case, num_rows: int) -> list[Row]:
+def run(client: Client, case: Case, num_rows: int, num_steps: int) -> list[Row]:
     """Upload, check, and compare what is said with what was planted."""
     rng = random.Random(case.name)
     data = "".join(json.dumps(row) + "\n" for row in case.rows(rng, num_rows)).encode()
@@ -91,7 +93,7 @@ def run(client: Client, case: Case, num_rows: int) -> list[Row]:
         "base_model": BASE,
         "dataset": dataset["id"],
         "graders": [{"type": "numeric", "target": case.target, "which": "last"}],
-        "config": {**CONFIG, **case.config},
+        "config": {**CONFIG, **case.config, "max_steps": num_steps},
     }
     check = client.post("preflights", body)
     while check["state"] in ("queued", "running"):
@@ -104,7 +106,42 @@ def run(client: Client, case: Case, num_rows: int) -> list[Row]:
         raise RuntimeError(f"{case.name}: {check['error']}")
     report = check["report"]
     _print(case, report, seconds)
-    return _figures(case, report, seconds)
+    found = _figures(case, report, seconds)
+    return (
+        found if case.wanted else [*found, *_trained(client, {**body, "name": case.name}, report)]
+    )
+
+
+def _trained(client: Client, body: dict[str, Any], report: dict[str, Any]) -> list[Row]:
+    """What a run of the same task took, beside what the check had estimated."""
+    started = time.monotonic()
+    task = client.post("tasks", body)["id"]
+    state = client.wait(f"tasks/{task}", GIVE_UP_S)
+    seconds = time.monotonic() - started
+    if state["state"] != "succeeded":
+        raise RuntimeError(f"the task {state['state']}: {state['reason']}")
+    steps = [step for step in client.pages(f"tasks/{task}/steps") if step["state"] == "committed"]
+    groups = [
+        group
+        for step in steps
+        for group in client.pages(f"tasks/{task}/steps/{step['number']}/groups")
+    ]
+    tokens = sum(group["num_tokens"] for group in groups) / len(steps)
+    equal = sum(len(set(group["rewards"])) == 1 for group in groups) / len(groups)
+    costs, variance = report["costs"], report["zero_variance"]
+    error = abs(costs["step_tokens_low"] / tokens - 1)
+    in_range = variance["low"] <= equal <= variance["high"]
+    in_time = costs["seconds_low"] <= seconds <= costs["seconds_high"]
+    return [
+        Row("trained: tokens a step", tokens, "tokens"),
+        at_most("trained: estimate of tokens off by", error, "of 1", 0.3),
+        Row("trained: zero-variance groups", equal, "of 1"),
+        at_least("trained: within the estimated range", float(in_range), "of 1", 1),
+        Row("trained: time of all steps", seconds, "s"),
+        Row("trained: estimated time, low", costs["seconds_low"], "s"),
+        Row("trained: estimated time, high", costs["seconds_high"], "s"),
+        at_least("trained: time within the estimated range", float(in_time), "of 1", 1),
+    ]
 
 
 def _print(case: Case, report: dict[str, Any], seconds: float) -> None:
@@ -144,13 +181,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=1_000)
+    parser.add_argument("--steps", type=int, default=6, help="of the task that is run")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="marlaas-preflight-") as directory:
         print("starting the stack", flush=True)
         with Stack(Path(directory) / "var") as stack:
             printed = stack.manage("add_member", "acme", "bench@acme.example", "--token")
             client = Client(stack.url, json.loads(printed)["token"])
-            figures = [row for case in CASES for row in run(client, case, options.rows)]
+            figures = [
+                row for case in CASES for row in run(client, case, options.rows, options.steps)
+            ]
     return 0 if publish("preflight", figures) else 1
 
 

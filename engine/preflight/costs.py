@@ -10,6 +10,10 @@ from ..config import TaskConfig
 from .outcomes import Outcome
 
 FASTER_IN_BATCH = 2.0  # a full batch against the few sequences of a check, at the most
+# Tokens that a training pass computes, prompts included, in the time in which one is generated;
+# measured on 2 cores, where it is least. Devices that compute faster than they read do more.
+TRAINED_PER_GENERATED = 2.0
+BEGINNING_S = 5.0  # until a task's first group is dispatched, at the most
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Speeds:
 
     tokens_per_s: float  # generated, all engines of the base model together; 0: not known
     num_other_tasks: int = 0  # that share the engines
-    train_tokens_per_s: float = 0.0  # of lately trained steps; 0: not known
+    train_tokens_per_s: float = 0.0  # generated ones, in lately trained steps; 0: not known
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ def estimate_costs(
     generated = [sequences * length for length in _mean_lengths(made, config)]
     step = [config.batch_size * mean_prompt + sequences * observed + one for one in generated]
     task = [config.max_steps * tokens for tokens in step]
-    seconds = _seconds(generated, step, config.max_steps, speeds)
+    computed = generated[1] + sequences * (mean_prompt + observed)
+    seconds = _seconds(generated, computed, config.max_steps, speeds)
     left = max(0, tokens_per_day - tokens_today) if tokens_per_day else None
     days = [_days(tokens, tokens_per_day, left or 0) for tokens in task]
     return Costs(
@@ -96,16 +101,20 @@ def _mean_lengths(made: Sequence[Outcome], config: TaskConfig) -> tuple[float, f
 
 
 def _seconds(
-    generated: Sequence[float], step: Sequence[float], num_steps: int, speeds: Speeds
+    generated: Sequence[float], computed: float, num_steps: int, speeds: Speeds
 ) -> tuple[float | None, float | None]:
-    """From generation alone in full batches, to sharing with the others and training in turn."""
+    """From generation alone in full batches, to sharing with the others and training in turn.
+
+    generated: tokens of a step, low and high; computed: tokens of a training pass at the most.
+    """
     if not speeds.tokens_per_s:
         return None, None
     low = num_steps * generated[0] / (FASTER_IN_BATCH * speeds.tokens_per_s)
     rollout = (1 + speeds.num_other_tasks) * generated[1] / speeds.tokens_per_s
-    # Where nothing was trained lately: about as long as generation, which is usual here.
-    training = step[1] / speeds.train_tokens_per_s if speeds.train_tokens_per_s else rollout
-    return low, num_steps * (rollout + training)
+    training = computed / (TRAINED_PER_GENERATED * speeds.tokens_per_s)
+    if speeds.train_tokens_per_s:
+        training = generated[1] / speeds.train_tokens_per_s
+    return low, BEGINNING_S + num_steps * (rollout + training)
 
 
 def _days(tokens: float, tokens_per_day: int, left: int) -> int | None:

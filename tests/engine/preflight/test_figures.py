@@ -115,9 +115,15 @@ def test_tokens_of_a_step_range_from_what_was_seen_to_what_was_cut_off() -> None
 
 
 def test_time_ranges_from_generation_alone_to_sharing_and_training() -> None:
-    found = _costs(Speeds(tokens_per_s=100.0, num_other_tasks=1, train_tokens_per_s=58.0))
+    found = _costs(Speeds(tokens_per_s=100.0, num_other_tasks=1, train_tokens_per_s=44.0))
     assert found.seconds_low == pytest.approx(10 * 200 / 200)
-    assert found.seconds_high == pytest.approx(10 * (2 * 440 / 100 + 580 / 58))
+    assert found.seconds_high == pytest.approx(5 + 10 * (2 * 440 / 100 + 440 / 44))
+
+
+def test_where_nothing_was_trained_lately_a_pass_reads_every_prompt_with_every_trajectory() -> None:
+    """8 sequences of 50 + 5 read and 55 generated tokens, two in the time of a generated one."""
+    found = _costs(Speeds(tokens_per_s=100.0))
+    assert found.seconds_high == pytest.approx(5 + 10 * (440 / 100 + 8 * (50 + 5 + 55) / 200))
 
 
 def test_a_quota_stretches_the_task_over_days() -> None:
