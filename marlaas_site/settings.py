@@ -36,6 +36,8 @@ def _secret_key() -> str:
 
 
 SECRET_KEY = env("SECRET_KEY", default="") or _secret_key()
+# Former ones: sessions, and tenants' secrets that were saved under them, stay readable
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 WEB_HOST = env("WEB_HOST", default="127.0.0.1")  # where the web process listens

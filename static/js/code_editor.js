@@ -30,6 +30,8 @@ export class CodeEditor {
   // Lines that are to blame, from 1; what was marked before is not any more.
   mark(lines) {
     this.badLines = new Set(lines);
+    if (lines.length) this.text.setAttribute("aria-invalid", "true");
+    else this.text.removeAttribute("aria-invalid");
     // Some browsers tell of every line of a pasted text by itself; it is drawn once.
     this.frame ??= requestAnimationFrame(() => this.draw());
   }

@@ -70,9 +70,11 @@ def test_python_is_written_checked_tried_and_saved(
     expect(page.locator(".code-lines .bad")).to_have_text("! 1")
     source.fill("import json\n\nimport nothing_there\n")
     expect(note).to_contain_text("Line 3: ModuleNotFoundError")
+    expect(source).to_have_attribute("aria-invalid", "true")
     _check_sizes(page, f"grader-wrong-{theme}", check_accessibility)
     source.fill(SHIFT)
     expect(note).to_have_text("Nothing is wrong with how it is written.")
+    assert source.get_attribute("aria-invalid") is None
     page.get_by_label("Rows of").select_option(label="addition")
     expect(page.get_by_label("Completion for row 2")).to_be_visible()
     expect(source).to_have_value(SHIFT)
