@@ -42,9 +42,23 @@ def _generation(report: Report) -> Iterator[Problem]:
     )
 
 
+def _environment(report: Report) -> Iterator[Problem]:
+    samples = report.samples
+    if not samples or not samples.num_environment_failures:
+        return
+    share = samples.num_environment_failures / samples.num_samples
+    yield Problem(
+        "error" if share >= MANY else "warning",
+        "environment_fails",
+        f"The environment could not answer {percent(share)} of the samples:"
+        f" {samples.environment_failure}",
+        "Mend what the error names; these trajectories would stay ungraded.",
+    )
+
+
 def _grading(report: Report) -> Iterator[Problem]:
     samples = report.samples
-    if not samples or not samples.ungraded_share:
+    if not samples:
         return
     for name, share in samples.ungraded_by_grader.items():
         if not share:
@@ -244,6 +258,7 @@ def _quota(report: Report) -> Iterator[Problem]:
 DIAGNOSES: tuple[Diagnosis, ...] = (
     *DATA_DIAGNOSES,
     _generation,
+    _environment,
     _grading,
     _other_column,
     _signal,

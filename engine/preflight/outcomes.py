@@ -67,6 +67,8 @@ class Samples:
     ungraded_share: float | None
     ungraded_by_grader: dict[str, float]  # shares
     grading_errors: tuple[str, ...]  # different ones, the first
+    num_environment_failures: int  # attempts that the environment could not answer
+    environment_failure: str  # why, for the first
     truncated_share: float | None  # stop_reason is length
     length_min: int
     length_median: int
@@ -115,7 +117,9 @@ def summarise(
     """Add up. latencies_s: of each score, by grader."""
     made = [one for one in outcomes if one.is_generated]
     rewards = [one.reward for one in made if one.reward is not None]
-    ungraded = [one for one in made if one.reward is None]
+    unanswered = [one for one in made if one.stop_reason == "error"]
+    answered = [one for one in made if one.stop_reason != "error"]
+    ungraded = [one for one in answered if one.reward is None]
     groups = [group for group in groups_of(made) if len(group) > 1]
     lengths = sorted(one.num_tokens for one in made)
     ordered = {name: sorted(seconds) for name, seconds in latencies_s.items() if seconds}
@@ -135,8 +139,10 @@ def summarise(
         reward_std_within=mean(statistics.pstdev(group) for group in groups),
         mean_rewards={name: _mean_score(made, name) for name in names},
         ungraded_share=mean(one.reward is None for one in made),
-        ungraded_by_grader=_ungraded(made, names),
+        ungraded_by_grader=_ungraded(answered, names),
         grading_errors=tuple(dict.fromkeys(one.error for one in ungraded))[:MAX_ERRORS],
+        num_environment_failures=len(unanswered),
+        environment_failure=next((one.error for one in unanswered), ""),
         truncated_share=mean(one.stop_reason == "length" for one in made),
         length_min=lengths[0] if lengths else 0,
         length_median=int(at_share(lengths, 0.5)),

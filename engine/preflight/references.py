@@ -28,6 +28,7 @@ MAX_CHARACTERS = 20_000  # of a reference's end: that is where answers stand
 _KEPT_CHARACTERS = 200
 # That a right answer alone makes score full; a pattern wants words around it.
 _COMPARING = (Math, Numeric, StringCheck, TextSimilarity)
+_REFERRING = (*_COMPARING, Regex)  # whose target is a column of answers; others' may be anything
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class References:
     reason: str  # why, for the first
     num_unequal: int  # that do not score full against themselves
     unequal_rows: tuple[int, ...]  # the first, from 1
-    num_distinct: int  # different ones, MAX_DISTINCT at most
+    num_distinct: int  # different answers, MAX_DISTINCT at most; 0: the column holds something else
     num_like_prompt: int  # that are the prompt itself
     is_rising: bool  # whole numbers, each larger than the one before, as the number of a row is
 
@@ -66,13 +67,13 @@ class ReferenceCount:
 
     @property
     def column(self) -> str:
-        found: str = self.grader.target
+        found: str = getattr(self.grader, "target", "")
         return found
 
     @property
     def is_pure(self) -> bool:
         """Whether `add` may be used; else `add_waiting`."""
-        return is_pure(self.grader)
+        return is_pure(self.grader) or not has_references(self.grader)
 
     def add(self, row: int, values: Mapping[str, Any]) -> None:
         """Look at a row. row: its number, from 1."""
@@ -99,6 +100,10 @@ class ReferenceCount:
     def _begin(self, row: int, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Note what the reference is; how a right answer may be written, if that is known."""
         self._num += 1
+        if not has_references(self.grader):
+            if problem := self.grader.row_problem(values):
+                self._refuse(row, GraderError(problem))
+            return ()
         try:
             texts = texts_of(values, self.column)
         except GraderError as error:
@@ -151,12 +156,29 @@ class ReferenceCount:
 
 
 def reference_counts(graders: Sequence[Grader]) -> list[ReferenceCount]:
-    """One for each grader that compares with a column, parts of `multi` included."""
+    """One for each grader that needs something of a row, parts of `multi` included."""
     named = [(grader.name, grader) for grader in graders]
     for whole in graders:
         if isinstance(whole, Multi):
             named += [(f"{whole.name}.{part.name}", part) for part in whole.parts]
-    return [ReferenceCount(one, name) for name, one in named if getattr(one, "target", "")]
+    return [
+        ReferenceCount(one, name)
+        for name, one in named
+        if has_references(one) or hasattr(one, "row_problem")
+    ]
+
+
+def has_references(grader: Any) -> bool:
+    """Whether the grader compares with a column of answers."""
+    return isinstance(grader, _REFERRING) and bool(grader.target)
+
+
+def references_of(grader: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The row's answers that the grader compares with; none where there are none to be read."""
+    try:
+        return texts_of(values, grader.target) if has_references(grader) else ()
+    except GraderError:
+        return ()
 
 
 def written(reference: str) -> tuple[str, ...]:

@@ -17,12 +17,10 @@ from typing import Any
 from engine.config import TaskConfig
 from engine.environments import Context
 from engine.environments.episode import tokens_left, with_turn
-from engine.errors import GraderError
 from engine.preflight import Outcome
-from engine.preflight.references import written
+from engine.preflight.references import references_of, written
 from engine.prompt_order import trajectory_seed, turn_seed
 from engine.rewards import Grader
-from engine.rewards.columns import texts_of
 from engine.types import Generation, Trajectory, TrajectoryKey, pack_ids, unpack_ids
 from jobs.services import samples
 from jobs.services.failures import told
@@ -269,14 +267,8 @@ def _outcome(episode: _Episode, graders: Sequence[Grader]) -> Outcome:
 
 def has_reference(text: str, row: Mapping[str, Any], graders: Sequence[Any]) -> bool:
     """Whether a reference answer of the row stands in the text as a whole word."""
-    for grader in graders:
-        column = getattr(grader, "target", "")
-        try:
-            references = texts_of(row, column) if column else ()
-        except GraderError:
-            continue
-        for form in (form for one in references for form in written(one)):
-            plain = form.strip()
+    for one in (one for grader in graders for one in references_of(grader, row)):
+        for plain in (form.strip() for form in written(one)):
             if 0 < len(plain) <= MAX_REFERENCE and re.search(
                 rf"(?<!\w){re.escape(plain)}(?!\w)", text
             ):

@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from engine.errors import GraderError
 from engine.preflight import Outcome
-from engine.rewards.columns import texts_of
+from engine.preflight.references import references_of
 from jobs.workers.preflight_data import Prompt
 
 MAX_TEXT = 1_500  # characters
@@ -66,14 +65,8 @@ def _asked(prompt: Prompt) -> str:
 
 def _references(prompt: Prompt, graders: Sequence[Any]) -> dict[str, str]:
     """By grader, of those that compare with a column."""
-    found = {}
-    for grader in graders:
-        try:
-            if column := getattr(grader, "target", ""):
-                found[grader.name] = _cut(" | ".join(texts_of(prompt.row, column)), MAX_REFERENCE)
-        except GraderError:
-            continue
-    return found
+    found = {grader.name: references_of(grader, prompt.row) for grader in graders}
+    return {name: _cut(" | ".join(texts), MAX_REFERENCE) for name, texts in found.items() if texts}
 
 
 def _cut(text: str, limit: int) -> str:

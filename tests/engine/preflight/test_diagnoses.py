@@ -107,6 +107,13 @@ def test_a_grader_that_fails_always_or_now_and_then_is_told_with_its_error() -> 
     assert _codes(some) == ["grader_fails_sometimes"]
 
 
+def test_an_environment_that_fails_is_not_held_against_the_graders() -> None:
+    report = make_report([[None] * 4] * 8, stop_reason="error", error="The environment failed: no")
+    (problem,) = diagnose(report)
+    assert (problem.severity, problem.code) == ("error", "environment_fails")
+    assert "100 % of the samples: The environment failed: no" in problem.sentence
+
+
 def test_too_few_prompts_for_a_step_are_told() -> None:
     assert _codes(make_report(config={"batch_size": 64})) == ["few_prompts"]
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from engine.preflight import References, better_columns, reference_counts
+from engine.preflight.references import references_of
 from engine.rewards import Services, parse_graders
 from engine.rewards.string_check import StringCheck
 
@@ -72,6 +73,19 @@ def test_constant_columns_counters_and_prompts_are_told() -> None:
     assert _looked(grader, _rows(*range(30))).is_rising
     assert not _looked(grader, _rows(3, 1, 2)).is_rising
     assert _looked(grader, _rows("What is 1 + 1?", "2")).num_like_prompt == 1
+
+
+def test_a_column_that_is_no_answer_is_not_taken_for_one() -> None:
+    """Every row of a generated dataset names the same task."""
+    entry = {"question": "2 + 2", "answer": "4", "metadata": {}}
+    rows = [{"messages": [], "reasoning_gym": "basic_arithmetic", **entry} for _ in range(30)]
+    grader = parse_graders([{"type": "reasoning_gym"}])[0]
+    found = _looked({"type": "reasoning_gym"}, [*rows, {"messages": []}])
+    assert (found.num_checked, found.num_distinct, found.num_unusable) == (31, 0, 1)
+    assert found.unusable_rows == (31,)
+    assert references_of(grader, rows[0]) == ()
+    (numeric,) = parse_graders([{"type": "numeric"}])
+    assert references_of(numeric, rows[0]) == ("4",)
 
 
 def test_parts_of_a_formula_are_looked_at_under_their_own_names() -> None:
