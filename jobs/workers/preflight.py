@@ -14,13 +14,10 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from celery import signals
-from django.db.models import F, Sum
-from django.utils import timezone
 
 from engine.adapters.digest import adapter_digest
 from engine.adapters.files import write_adapter
@@ -28,13 +25,11 @@ from engine.adapters.initial import initial_adapter
 from engine.config import TaskConfig
 from engine.environments import Context, ToolUse
 from engine.errors import ModelError
-from engine.manager.leases import BEAT_LIMIT_S
 from engine.models.chat import ChatTokenizer
 from engine.models.shapes import linear_shapes
 from engine.models.template_check import check_template
 from engine.preflight import (
     Report,
-    Speeds,
     Timings,
     better_columns,
     diagnose,
@@ -46,7 +41,7 @@ from engine.preflight import (
 from engine.preflight.outcomes import groups_of
 from engine.rewards import Grader, Services, parse_graders
 from jobs import artifacts
-from jobs.models import Preflight, Span, Task, Worker
+from jobs.models import Preflight
 from jobs.services import preflight as checks
 from jobs.services import samples
 from jobs.services.failures import told
@@ -56,13 +51,12 @@ from jobs.workers import environment
 from jobs.workers.preflight_data import Look, look
 from jobs.workers.preflight_episodes import Episodes
 from jobs.workers.preflight_examples import examples_of
+from jobs.workers.preflight_speeds import incarnations, speeds, window
 from marlaas_site.celery import app
 
 MAX_AT_ONCE = 4  # in this process, which has 32 threads
-MIN_WINDOW, MAX_WINDOW = 8, 64  # sequences in flight
 REFERENCES_S = 15.0  # for references that a grader needs services for
 COLUMNS_S = 5.0
-LATELY = timedelta(hours=24)
 
 log = logging.getLogger(__name__)
 _room = threading.BoundedSemaphore(MAX_AT_ONCE)
@@ -259,7 +253,7 @@ class _Check:
             costs=estimate_costs(
                 outcomes,
                 self.config,
-                speeds(self.row, episodes),
+                speeds(self.row.base_model, outcomes, episodes.generated_s),
                 mean_prompt=found.mean_length,
                 num_prompts=round(share_usable * lengths.num_rows),
                 tokens_per_day=self.row.tenant.tokens_per_day,
@@ -270,44 +264,3 @@ class _Check:
             ),
             remarks=tuple(remarks),
         )
-
-
-def _living(slug: str) -> list[Worker]:
-    """Rollout workers of a base model."""
-    since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
-    living = Worker.objects.filter(
-        kind=Worker.Kind.ROLLOUT, stopped_at=None, last_beat_at__gte=since
-    )
-    return [worker for worker in living if slug in worker.base_models]
-
-
-def incarnations(slug: str) -> frozenset[str]:
-    """Of the living rollout workers of a base model."""
-    return frozenset(str(worker.pk) for worker in _living(slug))
-
-
-def window(slug: str) -> int:
-    """Sequences in flight: a quarter of the slots where they are idle, else an eighth."""
-    engines = _living(slug)
-    slots = sum(engine.slots for engine in engines)
-    is_busy = any(engine.stats.get("num_running", 0) for engine in engines)
-    return min(MAX_WINDOW, max(MIN_WINDOW, slots // (8 if is_busy else 4)))
-
-
-def speeds(row: Preflight, episodes: Episodes) -> Speeds:
-    """Of the engines now, or of the check itself if that was faster; of training lately."""
-    told_by_engines = sum(
-        engine.stats.get("tokens_per_s", 0.0) for engine in _living(row.base_model.slug)
-    )
-    generated = sum(outcome.num_tokens for outcome in episodes.outcomes)
-    own = generated / episodes.generated_s if episodes.generated_s > 0 else 0.0
-    same = {"task__base_model": row.base_model, "ended_at__gte": timezone.now() - LATELY}
-    spans = Span.objects.filter(stage=Span.Stage.TRAINING, tokens__gt=0, **same)
-    trained = spans.aggregate(tokens=Sum("tokens"), time=Sum(F("ended_at") - F("started_at")))
-    seconds = trained["time"].total_seconds() if trained["time"] else 0.0
-    running = Task.objects.filter(state=Task.State.RUNNING, base_model=row.base_model)
-    return Speeds(
-        tokens_per_s=max(told_by_engines, own),
-        num_other_tasks=running.count(),
-        train_tokens_per_s=trained["tokens"] / seconds if seconds > 0 else 0.0,
-    )

@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import close_old_connections
-from django.utils import timezone
 
 from engine.models.chat import ChatTokenizer
 from engine.types import Generation, GenerationRequest
 from jobs import artifacts
-from jobs.models import BaseModel, Dataset, Preflight, Span, Task, TokenUsage, Worker
+from jobs.models import BaseModel, Dataset, Preflight, TokenUsage
 from jobs.services import dispatch, samples
 from jobs.services import preflight as checks
 from jobs.workers import environment, hosting, preflight, preflight_data, preflight_episodes
@@ -355,45 +353,6 @@ def test_a_worker_that_leaves_gives_its_check_back(
     preflight.check_task(messages[-1])
     row.refresh_from_db()
     assert row.state == "done"
-
-
-def _engine(name: str, **fields: Any) -> None:
-    fields = {"slots": 128, "base_models": ["tiny"], "last_beat_at": timezone.now(), **fields}
-    Worker.objects.create(name=name, kind="rollout", host="here", pid=1, **fields)
-
-
-def test_busy_engines_are_asked_for_less_at_once(base_model: Any) -> None:
-    assert preflight.window("tiny") == preflight.MIN_WINDOW  # nobody lives
-    _engine("r1")
-    _engine("r2", base_models=["other"])
-    assert preflight.window("tiny") == 32
-    Worker.objects.update(stats={"num_running": 5})
-    assert preflight.window("tiny") == 16
-    _engine("r3", slots=4_000)
-    assert preflight.window("tiny") == preflight.MAX_WINDOW
-
-
-def test_speeds_are_what_engines_tell_and_training_lately_was(check: Any, task: Task) -> None:
-    row = check(config={"max_prompt_length": 20})
-    task.state = Task.State.RUNNING
-    task.save()
-    _engine("r1", stats={"tokens_per_s": 300.0})
-    _engine("r2", stats={"tokens_per_s": 100.0})
-    now = timezone.now()
-    for hours, tokens in ((1, 50), (2, 150), (30, 9_000)):
-        start = now - timedelta(hours=hours, seconds=10)
-        Span.objects.create(
-            task=task,
-            stage="training",
-            worker="t",
-            step=0,
-            started_at=start,
-            ended_at=start + timedelta(seconds=10),
-            tokens=tokens,
-        )
-    found = preflight.speeds(row, SimpleNamespace(outcomes=[], generated_s=0.0))
-    assert (found.tokens_per_s, found.train_tokens_per_s) == (400.0, 10.0)
-    assert found.num_other_tasks == 1
 
 
 def test_large_datasets_are_sampled_and_the_report_says_so(
