@@ -30,8 +30,8 @@ from jobs.stack.stack import Stack
 SLOW_S, INSTANT_S, STUCK_S = (0.2, 3.0), (0.0, 0.0), (200.0, 250.0)
 NUM_TENANTS, TASKS_EACH = 8, 4
 CONFIG = {
-    "batch_size": 8,
-    "group_size": 4,  # 32 episodes a task, 1,024 in all
+    "batch_size": 10,
+    "group_size": 4,  # 40 episodes a task, 1,280 in all
     "max_turns": 3,
     "max_completion_length": 96,
     "max_steps": 10_000,
@@ -138,6 +138,7 @@ def run(options: argparse.Namespace) -> list[Row]:
         env = {
             "OUTBOUND_ALLOWED": f"127.0.0.1/32:{server.port}",
             "ENVIRONMENT_CLASSES": "always_call=benchmarks.stand_ins.slow_tool:AlwaysCall",
+            "ROLLOUT_SLOTS": "160",  # eight episodes may be under way for each
             URL: server.url,
         }
         with Stack(Path(directory) / "var", env) as stack:

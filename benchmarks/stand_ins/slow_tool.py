@@ -41,12 +41,23 @@ class SlowToolServer:
     def __enter__(self) -> Self:
         self._thread.start()
         starting = asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=2_000)
-        server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result()
+        self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Leave those that still wait without an answer."""
+        self._server.close()
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Requests without a body, one after the other on a connection."""

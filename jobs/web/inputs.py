@@ -65,6 +65,7 @@ class Fields:
         self.values = values
         self.errors = errors or {}
         self.corpora: list[tuple[str, str]] = []  # (id, label) that a search may use
+        self.saved: list[Mapping[str, Any]] = []  # of the catalogue's shape: saved reward functions
 
     def input(self, path: str, spec: Mapping[str, Any]) -> Input:
         """The input of a parameter, as `engine.parameters.describe` describes it."""

@@ -28,8 +28,8 @@ def new_task(request: HttpRequest) -> HttpResponse:
     parent = _parent(request)
     if request.method != "POST":
         form = TaskForm.cloned(parent) if parent else TaskForm(_first_values(request, tenant))
-        return _page(request, tenant, form, parent)
-    form = TaskForm.sent(request.POST)
+        return _page(request, tenant, form.offering(tenant), parent)
+    form = TaskForm.sent(request.POST).offering(tenant)
     task = _submit(request, tenant, form, parent)
     if task is None:
         return _page(request, tenant, form, parent, status=422)
@@ -102,8 +102,6 @@ def _page(
     request: HttpRequest, tenant: Tenant, form: TaskForm, parent: Task | None, status: int = 200
 ) -> HttpResponse:
     usable = Dataset.objects.filter(tenant=tenant)
-    corpora = usable.filter(kind=Dataset.Kind.CORPUS)
-    form.corpora = [(str(one.pk), f"{one.name} – {one.num_rows:,} documents") for one in corpora]
     context = {
         "form": form,
         "parent": parent,

@@ -29,7 +29,7 @@ def check_task(request: HttpRequest) -> HttpResponse:
     """
     tenant = require_tenant(request)
     parent = new_task._parent(request)
-    form = TaskForm.sent(request.POST)
+    form = TaskForm.sent(request.POST).offering(tenant)
     try:
         row = start_preflight(
             tenant=tenant,

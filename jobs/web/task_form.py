@@ -5,7 +5,8 @@ Nothing is checked here: `submit_task` does.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 from django.http import QueryDict
 
@@ -14,7 +15,8 @@ from engine.environments import environment_catalogue, tool_catalogue
 from engine.errors import SpecError
 from engine.parameters import describe
 from engine.rewards import catalogue, dump_graders, parse_graders
-from jobs.models import Task
+from jobs.models import Dataset, Task, Tenant
+from jobs.services.graders import saved_entry
 
 from .inputs import Fields, Input, Row
 
@@ -78,6 +80,14 @@ class TaskForm(Fields):
             form.flatten(f"graders.{place}", grader)
         return form
 
+    def offering(self, tenant: Tenant) -> Self:
+        """The form with what the tenant has: corpora to search, and saved reward functions."""
+        corpora = Dataset.objects.filter(tenant=tenant, kind=Dataset.Kind.CORPUS)
+        self.corpora = [(str(one.pk), f"{one} – {one.num_rows:,} documents") for one in corpora]
+        saved = saved_entry(tenant)
+        self.saved = [saved] if saved else []
+        return self
+
     # What submit_task takes ----------------------------------------------------------------
 
     def config(self) -> dict[str, Any]:
@@ -100,7 +110,11 @@ class TaskForm(Fields):
     def graders(self) -> list[dict[str, Any]]:
         """Reward functions whose type is chosen, with the parameters that this type has."""
         places = self._places("graders", NUM_GRADERS)
-        return [self.mapping(f"graders.{n}", catalogue(), ["name", "weight"]) for n in places]
+        known = self._known_graders()
+        return [self.mapping(f"graders.{n}", known, ["name", "weight"]) for n in places]
+
+    def _known_graders(self) -> list[Mapping[str, Any]]:
+        return [*catalogue(), *self.saved]
 
     def _places(self, path: str, count: int) -> list[int]:
         """Rows whose type is chosen."""
@@ -149,7 +163,7 @@ class TaskForm(Fields):
             self.row(
                 f"graders.{place}",
                 f"Reward function {place + 1}",
-                catalogue(),
+                self._known_graders(),
                 default="" if place else first,
                 common=[NAME, WEIGHT],
             )

@@ -99,7 +99,7 @@ class EnvironmentHost:
         self._lock = threading.Lock()
         self._leaving = threading.Event()
         # By task: until when (monotonic), and what its episodes need
-        self._settings: dict[str, tuple[float, Environment, Context]] = {}
+        self._settings: dict[str, tuple[float, tuple[Environment, Context]]] = {}
         self._tool_slots: dict[str, asyncio.Semaphore] = {}  # by tenant
         self._senders = ThreadPoolExecutor(SENDERS, "sender")
         self._loop = asyncio.new_event_loop()
@@ -147,7 +147,9 @@ class EnvironmentHost:
         key, place = held.key, f"worker:{hosting.incarnation()}"
         if not joins.move(key.group, key.attempt, [key.index], place):
             return False
-        held.future = asyncio.run_coroutine_threadsafe(self._episode(held), self._loop)
+        held.future = self.begin(self._episode(held))
+        # Not at the coroutine's end: one that is cancelled before its first step never gets there.
+        held.future.add_done_callback(lambda _: self._let_go(held))
         return True
 
     def _let_go(self, held: _Held) -> None:
@@ -165,8 +167,6 @@ class EnvironmentHost:
         except Exception:
             log.exception("%s could not be sent on", held.key)
             await self.apart(joins.give_up, held.key.group, held.key.attempt)
-        finally:
-            self._let_go(held)
 
     async def apart(self, work: Callable[..., T], *arguments: Any) -> T:
         """The result of what waits for Redis or the database, in a thread that may."""
@@ -181,14 +181,13 @@ class EnvironmentHost:
 
     async def _settings_of(self, task: str, base_model: str) -> tuple[Environment, Context]:
         """What the episodes of a task need, as its row said a minute ago at most."""
-        until, *found = self._settings.get(task, (0.0,))
-        if time.monotonic() > until:
+        until, found = self._settings.get(task, (0.0, None))
+        if found is None or time.monotonic() > until:
             found = await self.apart(read_settings, task, base_model, self.services_of)
             if len(self._settings) >= MAX_SETTINGS:
                 self._settings.clear()
-            self._settings[task] = (time.monotonic() + SETTINGS_S, *found)
-        environment, context = found
-        return environment, context
+            self._settings[task] = (time.monotonic() + SETTINGS_S, found)
+        return found
 
     def forget_settings(self) -> None:
         """Read every task's row again when its next episode comes."""

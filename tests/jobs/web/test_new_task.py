@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobs.models import BaseModel, Dataset, Member, Task
+from jobs.services.graders import save_grader
 from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.django_db
@@ -229,3 +230,23 @@ def test_what_is_wrong_with_a_tool_is_told_at_its_row(
     none = {**SEARCH, **{f"config.environment.tools.{n}.type": "" for n in range(3)}}
     text = browser_of(alice).post("/tasks/new/", _form(dataset, **none)).content.decode()
     assert "Must be a list such as" in text
+
+
+def test_a_saved_reward_function_can_be_chosen(
+    browser_of: Any, alice: Any, dataset: Any, base_model: Any
+) -> None:
+    spec = {"type": "regex", "pattern": "^[0-9]+$"}
+    save_grader(tenant=dataset.tenant, user=alice, name="digits", spec=spec)
+    text = browser_of(alice).get("/tasks/new/").content.decode()
+    assert '<option value="saved"' in text
+    chosen = {"graders.2.type": "saved", "graders.2.grader": "digits", "graders.2.name": ""}
+    answer = browser_of(alice).post("/tasks/new/", _form(dataset, **chosen))
+    assert answer.status_code == 302, answer.content.decode()
+    task = Task.objects.get()
+    assert [(g["type"], g["name"]) for g in task.graders] == [
+        ("numeric", "numeric"),
+        ("regex", "digits"),
+    ]
+    unknown = {"graders.2.type": "saved", "graders.2.grader": "letters"}
+    text = browser_of(alice).post("/tasks/new/", _form(dataset, **unknown)).content.decode()
+    assert 'id="id_graders_2_grader_error"' in text

@@ -314,3 +314,23 @@ def test_a_full_worker_takes_no_more(
     joins.forget("g", 1)  # the first two are cancelled, and make room
     third.join(10)
     assert not third.is_alive()
+
+
+def test_one_that_is_cancelled_before_it_began_makes_room(
+    made: Callable[[str], Trajectory], host: environment.EnvironmentHost
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        may_go_on.wait(5)
+
+    host._loop.call_soon_threadsafe(block)
+    assert begun.wait(5)
+    for _ in range(5):  # more than there is room for
+        environment.interact(_message(made("13<|im_end|>")))
+        (held,) = host._held.values()
+        assert held.cancel()
+        assert host.stats() == {"episodes": 0}
+    may_go_on.set()
+    host.wait(5)
