@@ -268,7 +268,7 @@ BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the d
 WORKER_NAME = env("MARLAAS_WORKER_NAME", default="")
 WORKER_BASE_MODELS = env.list("MARLAAS_BASE_MODELS", default=[])
 ROLLOUT_SLOTS = env.int("ROLLOUT_SLOTS", default=128)  # sequences the engine holds at once
-# Addresses beside the public internet that tenants' tools and graders may call, with plain http, too:
+# Addresses beside the public internet that tenants' tools and graders may call, also by http:
 # network:port, such as 10.1.0.0/16:8080
 OUTBOUND_ALLOWED = env.list("OUTBOUND_ALLOWED", default=[])
 # An operator's own environments: name=package.module:Class, … (docs/environments.md)

@@ -31,7 +31,10 @@ _TASK = re.compile(r"[a-z0-9_]{1,60}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _WORD = re.compile(r"[\w.-]{0,100}")
 _SPLIT = re.compile(r"[\w.\[\]:%+-]{1,100}")
-_PASSED_ON = ("PATH", "HTTPS_PROXY", "https_proxy", "SSL_CERT_FILE", "HF_ENDPOINT")
+_PASSED_ON = (
+    *("PATH", "HTTPS_PROXY", "https_proxy", "SSL_CERT_FILE"),
+    *("HF_ENDPOINT", "OUTBOUND_ALLOWED"),
+)
 
 
 def parse_source(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +162,9 @@ def _environment(home: str) -> dict[str, str]:
     """No secrets of ours; caches go with the process."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     own = {"HF_HOME": home, "HOME": home, "MPLCONFIGDIR": home, "TMPDIR": home}
-    return {**passed, **own, "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+    # Xet is native code that opens connections past the guard of the hub's process.
+    fixed = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "OMP_NUM_THREADS": "1"}
+    return {**passed, **own, **fixed}
 
 
 def _last_words(words: IO[bytes]) -> str:

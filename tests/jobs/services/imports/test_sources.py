@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import tempfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,9 @@ def load_dataset(path, name=None, *, split, revision=None, streaming=False):
     assert streaming
     if path == "no/such":
         raise ConnectionError("the hub\\nis away")
+    if path == "evil/set":
+        import urllib.request
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(name, timeout=5)
     for n in range(10**6):
         yield {"question": f"{path} {name} {split} {revision} {n}?", "answer": str(n), "raw": b"x"}
 """
@@ -150,3 +156,39 @@ def test_without_its_extra_the_hub_says_what_to_install() -> None:
         pytest.skip("the extra hub is installed")
     with pytest.raises(DatasetError, match="install this package with its extra, hub"):
         rows_of(parse_source({"kind": "hub", "id": "a/b"}))
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str]]]:
+    """(its URL, what was asked of it): on loopback, where no dataset may lead."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/", asked
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1"])
+def test_a_dataset_that_leads_to_a_private_address_is_refused(
+    stand_in: None, server: tuple[str, list[str]], host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, asked = server
+    source = {**parse_source({"kind": "hub", "id": "evil/set"}), "max_rows": 1}
+    source["config"] = url.replace("127.0.0.1", host)
+    with pytest.raises(DatasetError, match="the address is not public"):
+        rows_of(source)
+    assert asked == []
+    monkeypatch.setenv("OUTBOUND_ALLOWED", f"127.0.0.1/32:{url.split(':')[2].strip('/')}")
+    assert len(rows_of(source)) == 1  # what the operator opens is reached
+    assert asked == ["/"]
