@@ -11,10 +11,10 @@ BENCH ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup setup-dev run stop test lint format typecheck selftest bench-learn bench-rollout \
-	bench-sandbox bench-preflight vllm-cpu clean
+	bench-sandbox bench-preflight bench-search bench-environment vllm-cpu clean
 
 help: ## What there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 19
 
 setup: python ## Make .venv and install (run and test do it too)
 	@$(PYTHON) tools/setup.py
@@ -58,6 +58,12 @@ bench-rollout: setup-dev ## The rollout engine against its bars and vLLM; most o
 
 bench-sandbox: setup-dev ## Tenants' Python in its sandbox beside plain Python; two minutes (BENCH=--quick)
 	@$(BIN)/python -m benchmarks.sandbox $(BENCH)
+
+bench-search: setup-dev ## Agentic search over a corpus and a failing site, 20 steps each; a quarter of an hour
+	@$(BIN)/python -m benchmarks.search $(BENCH)
+
+bench-environment: setup-dev ## Slow tools hold up nobody: 32 tasks, alternating windows; a quarter of an hour
+	@$(BIN)/python -m benchmarks.environment $(BENCH)
 
 bench-preflight: setup-dev ## The check before submitting finds planted faults; two minutes
 	@$(BIN)/python -m benchmarks.preflight $(BENCH)
