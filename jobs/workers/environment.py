@@ -25,21 +25,18 @@ from django.db import close_old_connections
 from redis.exceptions import RedisError
 
 from engine.environments import Context, Environment
-from engine.environments.corpus import Corpora
-from engine.environments.mediawiki import MediaWiki
-from engine.outbound import Limits, Outbound, parse_allowed
-from engine.rewards import Services, parse_graders
-from engine.rewards.workers import Workers
-from engine.sandbox import Sandboxes
+from engine.rewards import Services
 from engine.types import Trajectory, TrajectoryKey
-from jobs.models import BaseModel, Task
 from jobs.services import dispatch, failures, groups, joins
-from jobs.services.corpora import read_corpus
 from jobs.services.payloads import unpack_trajectory
-from jobs.services.secrets import named_secrets, secrets_of
-from jobs.services.tokenizers import chat_tokenizer
 from jobs.workers import hosting
 from jobs.workers.episodes import answer
+from jobs.workers.services import (
+    TENANT_TOOL_CALLS,
+    close_services,
+    make_services,
+    read_settings,
+)
 from marlaas_site.celery import app
 
 STALE_CHECK_S = LEAVING_CHECK_S = 1.0
@@ -47,7 +44,6 @@ SEND_TIMEOUT_S = 10.0
 SENDERS = 8  # threads that talk to Redis and the database for the loop
 SETTINGS_S = 60.0  # a task's row is read again after so long
 MAX_SETTINGS = 1_000  # tasks
-TENANT_TOOL_CALLS = 64  # of one tenant at once
 QUEUE = "environment"
 
 log = logging.getLogger(__name__)
@@ -109,7 +105,7 @@ class EnvironmentHost:
         ]
         for thread in self._threads:
             thread.start()
-        self.services = self.run(_make_services())
+        self.services = self.run(make_services())
 
     @property
     def is_whole(self) -> bool:
@@ -251,55 +247,16 @@ class EnvironmentHost:
                 _hand_back(one)
         with contextlib.suppress(TimeoutError):
             self.wait(SEND_TIMEOUT_S)  # for those that are being sent on
-        self.run(_close_services(self.services))
+        with contextlib.suppress(Exception):  # it ends with this process in any case
+            self.begin(close_services(self.services)).result(SEND_TIMEOUT_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._threads[0].join(SEND_TIMEOUT_S)
-
-
-async def _make_services() -> Services:
-    """What all tasks share, belonging to the loop that this runs in."""
-    outbound = Outbound(
-        allowed=parse_allowed(settings.OUTBOUND_ALLOWED),
-        limits=Limits(concurrency=TENANT_TOOL_CALLS),
-    )
-    return Services(
-        outbound=outbound,
-        sandboxes=Sandboxes(),
-        workers=Workers(),
-        corpora=Corpora(settings.VAR_DIR / "indexes", read_corpus),
-        mediawiki=MediaWiki(outbound),
-    )
-
-
-async def _close_services(services: Services) -> None:
-    for service in (services.sandboxes, services.workers, services.outbound):
-        if service is not None:
-            await service.close()
 
 
 def _hand_back(held: _Held) -> None:
     key = held.key
     if joins.move(key.group, key.attempt, [key.index], f"queue:{QUEUE}"):
         dispatch.send("environment.interact", QUEUE, held.message, retry=True)
-
-
-def read_settings(
-    task_id: str, base_model: str, services_of: Callable[[str], Services]
-) -> tuple[Environment, Context]:
-    """What the episodes of a task need, from its row. services_of: by the tenant's key."""
-    task = Task.objects.only("graders", "config", "tenant_id").get(pk=task_id)
-    config = task.hyperparameters
-    path = BaseModel.objects.values_list("path", flat=True).get(slug=base_model)
-    context = Context(
-        chat=chat_tokenizer(path),
-        graders=parse_graders(task.graders),
-        services=replace(
-            services_of(str(task.tenant_id)),
-            secrets=secrets_of(task.tenant_id, named_secrets(task.graders, task.config)),
-        ),
-        max_turns=config.max_turns,
-    )
-    return config.environment, context
 
 
 def _send_on(trajectory: Trajectory, is_over: bool, message: dict[str, Any]) -> None:

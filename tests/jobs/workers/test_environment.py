@@ -23,7 +23,7 @@ from jobs.models import BaseModel, Task, Worker
 from jobs.services import dispatch, groups, heartbeats, joins
 from jobs.services.payloads import pack_trajectory, unpack_trajectory
 from jobs.services.secrets import save_secret
-from jobs.workers import environment, hosting
+from jobs.workers import environment, hosting, services
 from tests.jobs.trajectories import trajectory
 from tests.tiny import build_tiny_model
 
@@ -137,7 +137,7 @@ def test_a_wrong_answer_goes_back_to_the_worker_that_gave_it_while_it_lives(
     assert list(back.mask) == [1] * len(item.mask) + [0] * added
     assert len(back.logprobs) == 4 * len(back.mask)
     assert back.turns[0].observation == retry.WRONG
-    _, context = environment.read_settings(item.key.task, "tiny", lambda _: Services())
+    _, context = services.read_settings(item.key.task, "tiny", lambda _: Services())
     text = context.chat.decode(unpack_ids(back.ids)[-added:])
     assert text == f"\nuser\n{retry.WRONG}\nassistant\n"
     assert message == {**_message(back), "trajectory": message["trajectory"]}
@@ -160,7 +160,7 @@ def test_episodes_have_the_secrets_that_their_task_names_and_no_others(
     remote = {"type": "remote", "url": "https://a.example/"}
     named = [{**remote, "name": name, "secret": name} for name in ("mine", "theirs")]
     Task.objects.update(graders=[*task.graders, *named])
-    _, context = environment.read_settings(str(task.pk), "tiny", lambda _: Services())
+    _, context = services.read_settings(str(task.pk), "tiny", lambda _: Services())
     found = context.services.secrets
     assert {name: (one.host, one.value) for name, one in found.items()} == {
         "mine": ("a.example", "s3cret")
