@@ -25,14 +25,14 @@ def new_task(request: HttpRequest) -> HttpResponse:
     """GET shows the form (?clone= prefills it); POST submits, or shows what is wrong with 422."""
     tenant = require_tenant(request)
     require_writer(request.user, tenant)
-    parent = _parent(request)
+    parent = parent_task(request)
     if request.method != "POST":
         form = TaskForm.cloned(parent) if parent else TaskForm(_first_values(request, tenant))
-        return _page(request, tenant, form.offering(tenant), parent)
+        return form_page(request, tenant, form.offering(tenant), parent)
     form = TaskForm.sent(request.POST).offering(tenant)
     task = _submit(request, tenant, form, parent)
     if task is None:
-        return _page(request, tenant, form, parent, status=422)
+        return form_page(request, tenant, form, parent, status=422)
     messages.success(request, f"{task.name} is submitted.")
     return redirect("task", task_id=task.pk)
 
@@ -75,7 +75,7 @@ def _dataset(tenant: Tenant, key: str) -> Dataset | None:
         return None
 
 
-def _parent(request: HttpRequest) -> Task | None:
+def parent_task(request: HttpRequest) -> Task | None:
     """The task to clone. Raises: Http404 if it is none of the user's."""
     key = request.GET.get("clone", "")
     if not key:
@@ -98,7 +98,7 @@ def _offered(usable: Any, chosen: Dataset | None) -> list[Dataset]:
     return newest if chosen is None or chosen in newest else [*newest, chosen]
 
 
-def _page(
+def form_page(
     request: HttpRequest, tenant: Tenant, form: TaskForm, parent: Task | None, status: int = 200
 ) -> HttpResponse:
     usable = Dataset.objects.filter(tenant=tenant)

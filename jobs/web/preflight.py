@@ -28,7 +28,7 @@ def check_task(request: HttpRequest) -> HttpResponse:
     page, or get their form back.
     """
     tenant = require_tenant(request)
-    parent = new_task._parent(request)
+    parent = new_task.parent_task(request)
     form = TaskForm.sent(request.POST).offering(tenant)
     try:
         row = start_preflight(
@@ -52,7 +52,7 @@ def check_task(request: HttpRequest) -> HttpResponse:
         return JsonResponse({"page": page, "part": part}, status=202)
     if _wants_json(request):
         return JsonResponse({"summary": form.summary}, status=422)
-    return new_task._page(request, tenant, form, parent, status=422)
+    return new_task.form_page(request, tenant, form, parent, status=422)
 
 
 def _wants_json(request: HttpRequest) -> bool:
