@@ -234,6 +234,16 @@ def _contradictions(values: dict[str, Any]) -> list[tuple[str, str]]:
         for name, off in (("top_p", 1.0), ("top_k", 0))
         if values[name] != off
     ]
+    observed = getattr(values["environment"], "max_observation_length", 0)
+    if values["max_completion_length"] <= observed:
+        found.append(
+            (
+                "max_completion_length",
+                f"Counts the results of tools, too, of which a turn may have {observed} tokens"
+                " (max_observation_length): no answer would fit after one. Raise this, to"
+                f" {2 * observed} or more, or lower that.",
+            )
+        )
     if values["warmup_steps"] > values["max_steps"]:
         found.append(("warmup_steps", "Must not be larger than max_steps."))
     return found

@@ -13,8 +13,11 @@ from typing import Any
 MAX_DEPTH = 32
 
 
-def canonical_object(value: Any, max_length: int) -> str:
-    """The object, or its text, as text with sorted keys. Raises: ValueError with a sentence."""
+def checked_object(value: Any, max_length: int) -> dict[str, Any]:
+    """The object, or what its text says, if it can be stored. Raises: ValueError with a sentence.
+
+    max_length: characters of a text.
+    """
     if isinstance(value, str):
         if len(value) > max_length:
             raise ValueError(f"Must have at most {max_length:,} characters, not {len(value):,}.")
@@ -22,6 +25,12 @@ def canonical_object(value: Any, max_length: int) -> str:
     if not isinstance(value, dict):
         raise ValueError('Must be a JSON object, such as {"type": "object"}.')
     _check(value, MAX_DEPTH)
+    return value
+
+
+def canonical_object(value: Any, max_length: int) -> str:
+    """The object, or its text, as text with sorted keys. Raises: ValueError with a sentence."""
+    value = checked_object(value, max_length)
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     if len(text) > max_length:
         raise ValueError(f"Must have at most {max_length:,} characters, not {len(text):,}.")

@@ -6,7 +6,6 @@ neither name a host nor leave the path that the tenant wrote.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from ..errors import GraderError
+from ..json_objects import checked_object
 from ..outbound import Answer, OutboundError, UrlRefused, read_url
 from ..parameters import parameter, shown
 from ..rewards import Services
@@ -127,19 +127,18 @@ def read_schema(written: str) -> dict[str, Any]:
 
     Raises: ValueError with the full sentence.
     """
-    try:
-        found = json.loads(written)
-    except (ValueError, RecursionError):
-        raise ValueError("Is not JSON.") from None
-    if isinstance(found, dict) and found.get("type") != "object":
+    found = checked_object(written, MAX_SCHEMA_CHARACTERS)
+    if found.get("type") != "object":
         found = {"type": "object", "properties": found, "required": list(found)}
-    properties = found.get("properties", {}) if isinstance(found, dict) else None
+    properties = found.get("properties", {})
     if not isinstance(properties, dict) or not all(
         isinstance(p, dict) for p in properties.values()
     ):
         raise ValueError('Must be like {"city": {"type": "string", "description": "a city"}}.')
     required = found.get("required", [])
-    if not isinstance(required, list) or not all(name in properties for name in required):
+    if not isinstance(required, list) or not all(
+        isinstance(name, str) and name in properties for name in required
+    ):
         raise ValueError("Its required must be a list of names among its properties.")
     return {**found, "properties": properties, "required": required}
 

@@ -171,10 +171,8 @@ async def _session(
         if transport is not None and transport.failure is not None:
             raise ToolError(str(transport.failure)) from error
         cause = _cause(error)
-        if isinstance(cause, MCPError) and cause.message:
-            raise ToolError(
-                f"the MCP server says: {cause.message[:MAX_ERROR_CHARACTERS]}"
-            ) from error
+        if isinstance(cause, MCPError) and (said := _said(cause.message)):
+            raise ToolError(f"the MCP server says: {said}") from error
         raise ToolError("the MCP server did not answer as the protocol asks") from error
 
 
@@ -211,3 +209,10 @@ def _text(result: Any) -> str:
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]
     return "\n".join(parts)[:MAX_RESULT_CHARACTERS] or "(empty)"
+
+
+def _said(message: str) -> str:
+    """What a server said, on one line; "" where it is the library's own complaint of it."""
+    if message.startswith(("Failed to parse", "Redirect to")) or "validation error" in message:
+        return ""
+    return " ".join(message.split())[:MAX_ERROR_CHARACTERS]

@@ -6,12 +6,12 @@ tool: one as `tool.py` describes, and its line here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 from ..errors import SpecError
+from ..json_objects import checked_object
 from ..parameters import convert, describe, shown, text, unknown
 from .calculator import Calculator
 from .environment import Environment
@@ -83,9 +83,9 @@ def _written(item: str) -> Any:
     if not item.strip().startswith("{"):
         return {"type": item.strip()}
     try:
-        return json.loads(item[:MAX_JSON_CHARACTERS])
-    except (ValueError, RecursionError) as error:
-        raise SpecError({"environment": [f"Is not JSON: {error}."]}) from None
+        return checked_object(item, MAX_JSON_CHARACTERS)
+    except ValueError as error:
+        raise SpecError({"environment": [str(error)]}) from None
 
 
 def dump_environment(environment: Environment) -> dict[str, Any]:

@@ -25,8 +25,10 @@ class Search:
     """Looks words up in a corpus or in a MediaWiki site such as Wikipedia."""
 
     name: str = "search"
-    corpus: str = parameter("", "id of a dataset of documents; empty: the site")
-    api_url: str = parameter(WIKIPEDIA, "api.php of the MediaWiki site", max_length=500)
+    corpus: str = parameter("", "documents of yours that are searched: a dataset of that kind")
+    api_url: str = parameter(
+        "", f"or a MediaWiki site's api.php, such as {WIKIPEDIA}", max_length=500
+    )
     num_results: int = parameter(2, "documents that are told", low=1, high=20)
     max_characters: int = parameter(300, "of each document that are told", low=50, high=10_000)
 
@@ -51,6 +53,14 @@ class Search:
             "Philip K. Dick",
         ),
     )
+
+    def check(self) -> dict[str, str]:
+        """What is wrong with the parameters together, by name."""
+        if self.corpus and self.api_url:
+            return {"api_url": "Give a corpus or a site, not both."}
+        if not self.corpus and not self.api_url:
+            return {"corpus": f"Choose a corpus, or give a site in api_url, such as {WIKIPEDIA}."}
+        return {}
 
     async def call(self, arguments: Mapping[str, Any], services: Services) -> str:
         """Titles and beginnings of the best documents. Raises: ToolError."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from .grader import Grader, ServiceGrader, is_pure
 from .services import Sample, Services
 
 MAX_ERROR_CHARACTERS = 500
+LARGEST_SCORE = 1e6  # more would drown what all others say, and overflow where it is squared
 # A stranger's pattern may take a fifth of a second, in which the loop serves everybody else.
 THREADS = ThreadPoolExecutor(4, thread_name_prefix="grader")
 
@@ -74,6 +74,9 @@ async def _score(grader: Grader, sample: Sample, services: Services) -> float | 
     except Exception as error:
         log.exception("reward function %s failed", type(grader).__name__)
         return GraderError(f"python_grader_server_error: {type(error).__name__}")
-    if not math.isfinite(score):
-        return GraderError(f"python_grader_runtime_error: the score is {score}")
+    if not abs(score) <= LARGEST_SCORE:  # NaN, too
+        return GraderError(
+            f"python_grader_runtime_error: the score is {score:g}; it must be a number from"
+            f" -{LARGEST_SCORE:,.0f} to {LARGEST_SCORE:,.0f}"
+        )
     return score

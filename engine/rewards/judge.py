@@ -81,7 +81,7 @@ class ScoreModel:
     def check(self) -> dict[str, str]:
         """What is wrong with the parameters together, by name."""
         wrong = {
-            "url": url_problem(self.url),
+            "url": url_problem(self.url) or _end_problem(self.url),
             "model": None if self.model else "Is required.",
             "prompt": problem(self.prompt),
             "high": None if self.high > self.low else "Must be above low.",
@@ -172,3 +172,8 @@ def _score(content: str) -> float:
     raise GraderError(
         f'{FAMILY}_parse_error: the judge must answer {{"score": number}}, not {shown(content)}'
     )
+
+
+def _end_problem(url: str) -> str | None:
+    """/chat/completions is put at the end of the URL, where a query would swallow it."""
+    return "Must not have a part after ? or #." if "?" in url or "#" in url else None

@@ -19,6 +19,15 @@ from .workers import WorkerError, WorkerOverrunError
 
 MAX_SCHEMA_CHARACTERS = 20_000
 MAX_TEXT_CHARACTERS = 50_000  # of the completion; a longer one is no valid document
+LATEST = "https://json-schema.org/draft/2020-12/schema"
+VERSIONS = (  # older ones take "id" for an address
+    LATEST,
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema#",
+    "http://json-schema.org/draft-07/schema",
+    "http://json-schema.org/draft-06/schema#",
+    "http://json-schema.org/draft-06/schema",
+)
 TIMEOUT_S = 1.0  # of processor time; an ordinary document takes a thousandth of it
 _ELSEWHERE = ("$id", "$dynamicRef", "$recursiveRef")
 _FENCE = re.compile(r"^[ ]{0,3}```[^\n`]*\n(.*?)^[ ]{0,3}```[ ]*$", re.DOTALL | re.MULTILINE)
@@ -71,7 +80,11 @@ class JSONSchema:
 
 def _problem(schema: dict[str, Any]) -> str:
     """Why the schema cannot be used; empty if it can."""
-    from jsonschema import Draft202012Validator, SchemaError, validators  # of use here alone
+    from jsonschema import SchemaError, validators  # of use here alone
+
+    version = schema.get("$schema", LATEST)
+    if version not in VERSIONS:
+        return f"Has a $schema that is not known here; leave it out, or give {LATEST}."
 
     for key, value in _entries(schema):
         if key in _ELSEWHERE and isinstance(value, str):
@@ -81,7 +94,7 @@ def _problem(schema: dict[str, Any]) -> str:
         if key == "pattern" and isinstance(value, str) and (wrong := _pattern_problem(value)):
             return wrong
     try:
-        validators.validator_for(schema, default=Draft202012Validator).check_schema(schema)
+        validators.validator_for({"$schema": version}).check_schema(schema)
     except SchemaError as error:
         place = "/".join(map(str, error.absolute_path))[:100]
         return f"Is not a JSON schema: {error.message[:200]}" + (

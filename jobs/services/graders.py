@@ -17,6 +17,7 @@ from engine.errors import SpecError
 from engine.parameters import shown, text
 from engine.rewards import dump_graders, grader_digest, parse_graders
 from jobs.models import Grader, GraderUse, GraderVersion, Task, Tenant, User
+from jobs.services.python_checks import source_problems
 from jobs.services.tenants import require_writer
 
 SAVED = "saved"  # the type that names one of these
@@ -46,6 +47,8 @@ def save_grader(*, tenant: Tenant, user: User, name: Any, spec: Any) -> Saved:
     require_writer(user, tenant)
     name = _name(name)
     plain, digest = _checked(name, spec)
+    for _, problem in source_problems(tenant, parse_graders([plain])):
+        raise SpecError({"source": [problem]})
     try:
         with transaction.atomic():
             return _save(tenant, user, name, plain, digest)

@@ -71,7 +71,13 @@ def _prepare(task_id: str) -> None:
     except DatabaseError:  # nobody's fault; the planner asks again
         raise
     except Exception as error:  # whatever it is, the task must not be prepared for ever
-        log.exception("task %s could not be prepared", task_id)
+        is_theirs = isinstance(error, DatasetError)
+        log.log(
+            logging.INFO if is_theirs else logging.ERROR,
+            "task %s could not be prepared",
+            task_id,
+            exc_info=not is_theirs,
+        )
         Task.objects.filter(pk=task_id).update(prepare_error=told(error)[:500])
         ring_planner()
         return

@@ -113,6 +113,16 @@ def _names_in(spec: Any) -> Iterator[str]:
             yield from _names_in(value)
 
 
+def missing_secrets(tenant: Tenant, names: Iterable[str]) -> set[str]:
+    """Those of the names that the tenant has no secret of."""
+    wanted = set(names)
+    if not wanted:
+        return set()
+    return wanted - set(
+        Secret.objects.filter(tenant=tenant, name__in=wanted).values_list("name", flat=True)
+    )
+
+
 def secrets_of(tenant: Any, names: Iterable[str] | None = None) -> dict[str, OpenSecret]:
     """A tenant's secrets by name, opened, for a worker; names: only these. Notes their use.
 

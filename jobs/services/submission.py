@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from engine.config import TaskConfig, parse_config
+from engine.environments import dump_environment
 from engine.errors import GraderError, ModelError, SpecError
 from engine.models.template_check import check_template
 from engine.parameters import shown, text
-from engine.rewards import Grader, is_pure, parse_graders
+from engine.rewards import Grader, dump_graders, is_pure, parse_graders
 from jobs.models import BaseModel, Dataset, Tenant
 from jobs.services.addresses import address_problems
 from jobs.services.base_models import find_base_model
@@ -19,6 +20,8 @@ from jobs.services.corpora import find_corpus
 from jobs.services.datasets import preview
 from jobs.services.graders import Origins, resolve_graders
 from jobs.services.mcp_servers import with_listed_tools
+from jobs.services.python_checks import source_problems
+from jobs.services.secrets import missing_secrets, named_secrets
 from jobs.services.tokenizers import chat_tokenizer
 
 MAX_NAME_CHARACTERS = 100
@@ -56,8 +59,10 @@ class Submission:
         if has_graders and has_dataset:
             self._check_columns()
         self._check_addresses(has_config, has_graders)
+        self._check_secrets(tenant, has_config, has_graders)
         if has_config and not self.errors:  # nobody waits for a server to be told of a typo
             self._list_tools(tenant)
+            self._check_python(tenant)
         if self.errors:
             raise SpecError(self.errors)
 
@@ -172,6 +177,25 @@ class Submission:
             self.errors |= {f"config.{path}": texts for path, texts in error.fields.items()}
         else:
             self.config = replace(self.config, environment=environment)
+
+    def _check_secrets(self, tenant: Tenant, has_config: bool, has_graders: bool) -> None:
+        """Refuse what names a secret that the tenant does not have."""
+        specs = {}
+        if has_graders:
+            graders = dump_graders(self.graders)
+            specs |= {f"graders.{place}.secret": spec for place, spec in enumerate(graders)}
+        if has_config:
+            tools = dump_environment(self.config.environment).get("tools", ())
+            path = "config.environment.tools"
+            specs |= {f"{path}.{place}.secret": spec for place, spec in enumerate(tools)}
+        missing = missing_secrets(tenant, named_secrets(*specs.values()))
+        for path, spec in specs.items():
+            for name in sorted(named_secrets(spec) & missing):
+                self._add(path, f"{tenant.name} has no secret {shown(name)}; save it first.")
+
+    def _check_python(self, tenant: Tenant) -> None:
+        for place, problem in source_problems(tenant, self.graders):
+            self._add(f"graders.{place}.source", problem)
 
     def _check_template(self) -> None:
         """Refuse episodes of several turns where the model's chat template has no such thing."""

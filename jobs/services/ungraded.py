@@ -34,8 +34,8 @@ def judge_ungraded(step: Step) -> bool:
     reason = (
         f"{count} of {config.sequences_per_step} trajectories of step {step.number + 1} have no"
         f" reward, more than max_ungraded ({config.max_ungraded:.0%}) allows:"
-        f" {error[:MAX_REASON_CHARACTERS]}. Mend what fails, then resume: these are generated"
-        " again. Where reward function or data must change, clone the task."
+        f" {error[:MAX_REASON_CHARACTERS].rstrip('.')}. Mend what fails, then resume: these are"
+        " generated again. Where reward function or data must change, clone the task."
     )
     if not hold_task(task.pk, reason):
         events.record([log_event(task, "warning", reason)])

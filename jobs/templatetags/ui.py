@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -74,6 +75,12 @@ def sparkline(values: list[float]) -> SafeString:
         '<path d="M{}"/></svg>',
         points,
     )
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    """A plain value as JSON, to be escaped like any text."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 @register.filter

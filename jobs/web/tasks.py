@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -129,6 +130,8 @@ def config_rows(task: Task) -> list[tuple[str, Any, str, bool]]:
         spec = FIELDS[name]
         shown = ", ".join(value) if isinstance(value, list) else f"{value}"
         default = list(spec.default) if isinstance(spec.default, tuple) else spec.default
+        if isinstance(value, dict):
+            shown, default = json.dumps(value, ensure_ascii=False), spec.metadata["written"]
         rows.append((name, shown, spec.metadata["help"], value != default))
     return rows
 

@@ -24,6 +24,19 @@ function estimate() {
   document.querySelector('[data-estimate="task"]').textContent = `${count(steps)} steps, at most ${count(tokens * steps)} generated tokens`;
 }
 
+// What a column's name may be, from the dataset that is chosen.
+function offerColumns() {
+  const columns = document.getElementById("id_dataset")?.selectedOptions[0]?.dataset.columns ?? "[]";
+  const list = document.createElement("datalist");
+  list.id = "columns";
+  for (const name of JSON.parse(columns)) list.append(new Option(name, name));
+  document.getElementById("columns")?.remove();
+  document.body.append(list);
+  for (const input of document.querySelectorAll('input[name$=".target"]')) input.setAttribute("list", "columns");
+}
+
+document.getElementById("id_dataset")?.addEventListener("change", offerColumns);
+offerColumns();
 for (const row of document.querySelectorAll("[data-row]")) {
   row.querySelector("[data-row-type]").addEventListener("change", () => showParameters(row));
   showParameters(row);

@@ -21,6 +21,8 @@ from .records import MAX_RECORD_BYTES, Record, printable, whole_file
 CHILD = Path(__file__).with_name("parquet_child.py")
 MEMORY_MIB = 1024
 CPU_S = 3600
+MAX_RATIO = 200  # characters of the rows as JSON to bytes of the file, as gzip's
+MIN_TEXT_BYTES = 64 * 2**20  # that are taken in any case
 # Other allocators reserve a GiB of address space at once, which is what the limit counts.
 _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -40,7 +42,14 @@ class ParquetRows:
     def __iter__(self) -> Iterator[Record]:
         """Raises: DatasetError if the file is no Parquet, or damaged."""
         with _descriptor(self._file) as source, closing(_replies(source)) as replies:
+            left = max(MIN_TEXT_BYTES, MAX_RATIO * os.fstat(source.fileno()).st_size)
             for reply in replies:
+                left -= len(json.dumps(reply))
+                if left < 0:
+                    raise whole_file(
+                        f"Its rows are more than {MAX_RATIO} times as long as the file, as those of"
+                        " a file made to fill disks are. Give them as JSON Lines."
+                    )
                 if "error" in reply:
                     raise whole_file(_told(printable(reply["error"])))
                 if "columns" in reply:

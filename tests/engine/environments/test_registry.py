@@ -39,7 +39,7 @@ def test_an_environment_survives_being_written_down(item: Any) -> None:
     environment = parse_environment(item)
     dumped = json.loads(json.dumps(dump_environment(environment)))
     assert parse_environment(dumped) == environment
-    config = parse_config({"environment": item})
+    config = parse_config({"environment": item, "max_completion_length": 512})
     assert config.environment == environment
     assert parse_config(json.loads(json.dumps(config.to_json()))) == config
 
@@ -65,11 +65,17 @@ def test_a_tools_name_stands_for_an_environment_with_that_tool() -> None:
         ({"type": "tools", "tools": "search"}, "environment.tools", "Must be a list"),
         ({"type": "tools", "tools": [3]}, "environment.tools.0", "an object such as"),
         ({"type": "tools", "tools": ["rm"]}, "environment.tools.0.type", "calculator"),
-        ({"type": "tools", "tools": ["search"] * 2}, "environment.tools.1.name", "Another one"),
-        ({"type": "tools", "tools": ["search"] * 17}, "environment.tools", "At most 16"),
+        ({"type": "tools", "tools": ["calculator"] * 2}, "environment.tools.1.name", "Another one"),
+        ({"type": "tools", "tools": ["calculator"] * 17}, "environment.tools", "At most 16"),
         ({"type": "search", "name": "a b"}, "environment.tools.0.name", "letters, digits"),
         ({"type": "search", "name": ""}, "environment.tools.0.name", "letters, digits"),
         ({"type": "search", "limit": 1}, "environment.tools.0.limit", "no parameter of search"),
+        ({"type": "search"}, "environment.tools.0.corpus", "Choose a corpus, or give a site"),
+        (
+            {"type": "search", "corpus": "c", "api_url": "https://x.example/api.php"},
+            "environment.tools.0.api_url",
+            "not both",
+        ),
         ({"type": "search", "num_results": 0}, "environment.tools.0.num_results", "at least 1"),
         ({"type": "search", "tool_timeout_s": 0}, "environment.tool_timeout_s", "above 0"),
     ],
@@ -89,3 +95,11 @@ def test_the_catalogues_are_plain_values() -> None:
     assert [entry["type"] for entry in found[0]] == ["single_turn", "retry", "tools"]
     assert "format" in {spec["name"] for spec in found[0][2]["parameters"]}
     assert "corpus" in {spec["name"] for spec in found[1][2]["parameters"]}
+
+
+def test_a_completion_must_have_room_for_what_a_tool_says() -> None:
+    with pytest.raises(SpecError) as caught:
+        parse_config({"environment": "calculator"})
+    assert "to 512 or more" in caught.value.fields["max_completion_length"][0]
+    parse_config({"environment": "calculator", "max_completion_length": 257})
+    parse_config({"environment": {"type": "calculator", "max_observation_length": 32}})

@@ -9,6 +9,8 @@ import pytest
 
 from engine.rewards import Grade, Sample, Services, grade, grade_purely, parse_graders
 
+RANGE = "it must be a number from -1,000,000 to 1,000,000"
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -55,8 +57,8 @@ def test_a_function_without_weight_may_fail() -> None:
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (float("nan"), "python_grader_runtime_error: the score is nan"),
-        (float("inf"), "python_grader_runtime_error: the score is inf"),
+        (float("nan"), f"python_grader_runtime_error: the score is nan; {RANGE}"),
+        (float("inf"), f"python_grader_runtime_error: the score is inf; {RANGE}"),
         (ZeroDivisionError("x"), "python_grader_server_error: ZeroDivisionError"),
         (None, "python_grader_server_error: TypeError"),
     ],

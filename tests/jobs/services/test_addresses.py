@@ -50,7 +50,7 @@ def test_public_addresses_and_corpora_pass() -> None:
             "type": "tools",
             "tools": [
                 http_tool("https://api.example.com/{c}?q={c}"),
-                {"type": "search", "corpus": "7", "api_url": "http://10.0.0.1/"},
+                {"type": "search", "corpus": "7"},
             ],
         }
     )

@@ -170,6 +170,8 @@ SEARCH = {
     "config.environment.tools.2.name": "look",
     "config.environment.tools.2.num_results": "3",
     "config.max_turns": "5",
+    "config.max_completion_length": "90",
+    "config.environment.max_observation_length": "64",
 }
 
 

@@ -121,3 +121,14 @@ def test_its_reader_loads_nothing_here() -> None:
         "assert not {'pyarrow', 'pandas', 'torch', 'numpy', 'django'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_small_file_of_endless_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One value, many times: some hundred bytes of file."""
+    monkeypatch.setattr(parquet_rows, "MIN_TEXT_BYTES", 2**20)
+    table = pa.table({"question": ["a" * 1_000] * 20_000, "answer": ["1"] * 20_000})
+    data = written(table, compression="zstd")
+    assert len(data) < 50_000
+    found = take(data)
+    assert "200 times as long as the file" in found.error
+    assert found.rows == []
