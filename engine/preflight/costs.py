@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from ..config import TaskConfig
 from .outcomes import Outcome
 
-FASTER_IN_BATCH = 2.0  # a full batch against the few sequences of a check, at the most
+FASTER_IN_BATCH = 2.0  # a task's batch against the fewer sequences of a check, at the most
 # Tokens that a training pass computes, prompts included, in the time in which one is generated;
-# measured on 2 cores, where it is least. Devices that compute faster than they read do more.
+# measured on 2 cores, where it is least. Devices that compute faster than they read do more; the
+# most is a guess, and counts only until something has been trained on the machine.
 TRAINED_PER_GENERATED = 2.0
+MOST_TRAINED_PER_GENERATED = 16.0
 BEGINNING_S = 5.0  # until a task's first group is dispatched, at the most
 
 
@@ -21,6 +23,7 @@ class Speeds:
     """Of the machine, as it was during the check."""
 
     tokens_per_s: float  # generated, all engines of the base model together; 0: not known
+    num_at_once: int = 0  # sequences that the check had in flight; 0: not known
     num_other_tasks: int = 0  # that share the engines
     train_tokens_per_s: float = 0.0  # generated ones, in lately trained steps; 0: not known
 
@@ -39,6 +42,7 @@ class Costs:
     seconds_high: float | None
     tokens_per_s: float
     num_other_tasks: int
+    train_tokens_per_s: float  # 0: nothing was trained lately, so that training is guessed
     epochs: float | None  # how often each usable prompt is seen
     tokens_per_day: int  # the tenant's quota; 0: none
     tokens_left_today: int | None  # None: no quota
@@ -65,8 +69,9 @@ def estimate_costs(
     generated = [sequences * length for length in _mean_lengths(made, config)]
     step = [config.batch_size * mean_prompt + sequences * observed + one for one in generated]
     task = [config.max_steps * tokens for tokens in step]
-    computed = generated[1] + sequences * (mean_prompt + observed)
-    seconds = _seconds(generated, computed, config.max_steps, speeds)
+    computed = [tokens + sequences * (mean_prompt + observed) for tokens in generated]
+    faster = min(FASTER_IN_BATCH, max(1.0, sequences / max(1, speeds.num_at_once)))
+    seconds = [config.max_steps * one for one in _step_seconds(generated, computed, faster, speeds)]
     left = max(0, tokens_per_day - tokens_today) if tokens_per_day else None
     days = [_days(tokens, tokens_per_day, left or 0) for tokens in task]
     return Costs(
@@ -76,10 +81,11 @@ def estimate_costs(
         step_tokens_high=step[1],
         task_tokens_low=task[0],
         task_tokens_high=task[1],
-        seconds_low=seconds[0],
-        seconds_high=seconds[1],
+        seconds_low=seconds[0] if seconds else None,
+        seconds_high=BEGINNING_S + seconds[1] if seconds else None,
         tokens_per_s=speeds.tokens_per_s,
         num_other_tasks=speeds.num_other_tasks,
+        train_tokens_per_s=speeds.train_tokens_per_s,
         epochs=config.max_steps * config.batch_size / num_prompts if num_prompts else None,
         tokens_per_day=tokens_per_day,
         tokens_left_today=left,
@@ -100,21 +106,27 @@ def _mean_lengths(made: Sequence[Outcome], config: TaskConfig) -> tuple[float, f
     return sum(one.num_tokens for one in made) / len(made), sum(longest) / len(made)
 
 
-def _seconds(
-    generated: Sequence[float], computed: float, num_steps: int, speeds: Speeds
-) -> tuple[float | None, float | None]:
-    """From generation alone in full batches, to sharing with the others and training in turn.
+def _step_seconds(
+    generated: Sequence[float], computed: Sequence[float], faster: float, speeds: Speeds
+) -> tuple[float, ...]:
+    """Low and high, of generation and training in turn; () where no speed is known.
 
-    generated: tokens of a step, low and high; computed: tokens of a training pass at the most.
+    generated, computed: tokens of a step and of its training pass, low and high. faster: in the
+    task's batches than in the check, at the most.
     """
     if not speeds.tokens_per_s:
-        return None, None
-    low = num_steps * generated[0] / (FASTER_IN_BATCH * speeds.tokens_per_s)
-    rollout = (1 + speeds.num_other_tasks) * generated[1] / speeds.tokens_per_s
-    training = computed / (TRAINED_PER_GENERATED * speeds.tokens_per_s)
+        return ()
+    low = generated[0] / (faster * speeds.tokens_per_s)
+    high = (1 + speeds.num_other_tasks) * generated[1] / speeds.tokens_per_s
     if speeds.train_tokens_per_s:
-        training = generated[1] / speeds.train_tokens_per_s
-    return low, BEGINNING_S + num_steps * (rollout + training)
+        training = [tokens / speeds.train_tokens_per_s for tokens in generated]
+    else:
+        ratios = (MOST_TRAINED_PER_GENERATED, TRAINED_PER_GENERATED)
+        training = [
+            tokens / (ratio * speeds.tokens_per_s)
+            for tokens, ratio in zip(computed, ratios, strict=True)
+        ]
+    return low + training[0], high + training[1]
 
 
 def _days(tokens: float, tokens_per_day: int, left: int) -> int | None:

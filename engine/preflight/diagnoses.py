@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from ..parameters import shown
 from .data_diagnoses import DATA_DIAGNOSES
 from .figures import counted, percent
+from .outcomes import Samples
 from .problem import SEVERITIES, Problem
 from .report import Report
+from .signal_diagnoses import SIGNAL_DIAGNOSES, cuts_nearly_all
 
-MANY = 0.5  # share of completions that are cut off, or ungraded
+MANY = 0.5  # share of completions that are ungraded, or of calls with a result
 SOME = 0.1
-RARE_SIGNAL = 0.8  # share of groups without a signal from which on it is worth a word
+HARDLY_ANY = 0.05  # share of calls with a result, up to which tools are of no use
+MIN_CALLS = 4  # fewer say nothing about a tool
 SLOW_S = 0.5  # of grading a completion, below which it never matters
-WEEK_DAYS = 7
 
 Diagnosis = Callable[[Report], Iterator[Problem]]
 
@@ -25,7 +27,12 @@ Diagnosis = Callable[[Report], Iterator[Problem]]
 def diagnose(report: Report) -> list[Problem]:
     """All problems, the gravest first."""
     found = [problem for look in DIAGNOSES for problem in look(report)]
-    return sorted(found, key=lambda problem: SEVERITIES.index(problem.severity))
+    return sorted(found, key=_rank)
+
+
+def _rank(problem: Problem) -> tuple[int, bool]:
+    """By severity; first that completions are cut off, which the rest may follow from."""
+    return SEVERITIES.index(problem.severity), problem.code != "most_truncated"
 
 
 def _generation(report: Report) -> Iterator[Problem]:
@@ -76,82 +83,6 @@ def _grading(report: Report) -> Iterator[Problem]:
         )
 
 
-def _signal(report: Report) -> Iterator[Problem]:
-    samples, found = report.samples, report.zero_variance
-    if not samples or not found or samples.mean_reward is None:
-        return
-    if found.observed == 1.0:
-        yield _no_signal(report)
-    elif found.expected >= RARE_SIGNAL:
-        yield Problem(
-            "warning",
-            "little_signal",
-            f"About {percent(found.expected)} of groups ({percent(found.low)} to"
-            f" {percent(found.high)}) would have one reward throughout, and teach nothing.",
-            "Choose prompts of medium difficulty, raise group_size, or grade partial success.",
-        )
-
-
-def _no_signal(report: Report) -> Problem:
-    """For samples in which no group had two different rewards."""
-    samples = report.samples
-    assert samples and samples.mean_reward is not None
-    seen = f"in all {counted(samples.num_prompts, 'prompt')} that were tried"
-    if samples.solve_rate == 1.0:
-        return Problem(
-            "error",
-            "all_solved",
-            f"Every completion got full reward {seen}: there is nothing left to learn.",
-            "Use harder prompts, or a stricter reward function.",
-        )
-    if samples.solve_rate == 0.0 and samples.mean_reward <= 0.0:
-        return Problem(
-            "error",
-            "none_solved",
-            f"No completion got any reward {seen}: every group has zero variance, and training"
-            " would change nothing.",
-            _mend_none_solved(report),
-        )
-    return Problem(
-        "error",
-        "no_variance",
-        f"All completions of a prompt got the same reward {seen}: every group has zero variance,"
-        " and training would change nothing.",
-        "Use a reward function that tells good answers to one prompt from bad ones, raise"
-        " temperature, or choose prompts of medium difficulty.",
-    )
-
-
-def _mend_none_solved(report: Report) -> str:
-    if report.other_columns:
-        return "Set the column of the reference answer right first; see the problem with it."
-    samples = report.samples
-    assert samples
-    if samples.truncated_share and samples.truncated_share >= MANY:
-        return "Most completions were cut off before an answer: raise max_completion_length first."
-    return (
-        "Check the reference answers, say in the prompt how the answer is to be written, use easier"
-        " prompts, or add a reward for partial success (format, similarity)."
-    )
-
-
-def _form(report: Report) -> Iterator[Problem]:
-    """The answer is in the text, but the grader does not take it."""
-    samples = report.samples
-    if not samples or report.other_columns:
-        return
-    share = samples.num_unsolved_with_reference / max(1, samples.num_samples)
-    if samples.num_unsolved_with_reference >= 3 and share >= SOME:
-        yield Problem(
-            "warning",
-            "answer_not_read",
-            f"{percent(share)} of completions hold the reference answer and got the least reward:"
-            " it is not where the reward function looks, or not in the form that it reads.",
-            "Look at the examples. Ask in the prompt for the form that is read, or set the reward"
-            " function to read this one (for numeric: which; for string_check: like).",
-        )
-
-
 def _other_column(report: Report) -> Iterator[Problem]:
     for one in report.other_columns:
         yield Problem(
@@ -162,30 +93,6 @@ def _other_column(report: Report) -> Iterator[Problem]:
             f" {shown(one.better)} is met by {percent(one.better_share)}.",
             f"Set the target of {shown(one.grader)} to {shown(one.better)}.",
         )
-
-
-def _truncation(report: Report) -> Iterator[Problem]:
-    samples = report.samples
-    if not samples or not samples.truncated_share or samples.truncated_share < SOME:
-        return
-    share, limit = samples.truncated_share, samples.max_new_tokens
-    if samples.is_shortened:
-        yield Problem(
-            "note",
-            "long_completions",
-            f"{percent(share)} of completions reached the {limit:,} tokens at which this check"
-            f" ends one; the task allows {report.config.max_completion_length:,}, so this says"
-            " little of them: their rewards here may be too low.",
-            "Nothing, if long answers are wanted.",
-        )
-        return
-    yield Problem(
-        "warning",
-        "most_truncated" if share >= MANY else "some_truncated",
-        f"{percent(share)} of completions were cut off at max_completion_length ({limit:,}"
-        " tokens), before the policy had ended them.",
-        "Raise max_completion_length, or ask in the prompt for shorter answers.",
-    )
 
 
 def _slow_grader(report: Report) -> Iterator[Problem]:
@@ -210,6 +117,8 @@ def _tools(report: Report) -> Iterator[Problem]:
     if not samples or not report.tool_format:
         return
     if samples.calling_share == 0:
+        if cuts_nearly_all(report):
+            return
         yield Problem(
             "warning",
             "no_calls",
@@ -217,13 +126,24 @@ def _tools(report: Report) -> Iterator[Problem]:
             "Ask for it in the prompt, with an example, or reward calls with tool_use.",
         )
     elif samples.valid_call_share is not None and samples.valid_call_share < MANY:
-        yield Problem(
-            "warning",
-            "failing_calls",
-            f"Only {percent(samples.valid_call_share)} of {counted(samples.num_calls, 'call')}"
-            " gave a result.",
-            "Look at the examples: describe the tool's arguments in the prompt.",
-        )
+        yield _failing_calls(samples)
+
+
+def _failing_calls(samples: Samples) -> Problem:
+    share = samples.valid_call_share
+    assert share is not None
+    is_useless = share <= HARDLY_ANY and samples.num_calls >= MIN_CALLS
+    given = f"Only {percent(share)} of" if share else "None of"
+    reason = ""
+    if samples.call_failure:
+        reason = f" Most common ({samples.num_call_failures:,} times): {samples.call_failure}"
+    return Problem(
+        "error" if is_useless else "warning",
+        "failing_calls",
+        f"{given} {counted(samples.num_calls, 'call')} gave a result.{reason}",
+        "Mend what the error names: a server that does not answer, or the tool's settings; if it"
+        " is the arguments, describe them in the prompt. The examples show calls.",
+    )
 
 
 def _template(report: Report) -> Iterator[Problem]:
@@ -261,9 +181,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     _environment,
     _grading,
     _other_column,
-    _signal,
-    _form,
-    _truncation,
+    *SIGNAL_DIAGNOSES,
     _slow_grader,
     _tools,
     _template,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from ..rewards.tags import Format
 from ..rewards.text_similarity import TextSimilarity
 from .figures import at_share, mean
 
+MAX_CALL_ERROR = 300  # characters of a tool's that are told
 MAX_ERRORS = 5  # different ones that are told
 # Scores are 0 … 1 by their definition; others' largest score is not known.
 _BOUNDED = (*(Code, Format, JSONSchema, Length, Math, Numeric, Regex, StringCheck, TextSimilarity),)
@@ -41,8 +43,9 @@ class Outcome:
     num_turns: int = 0
     num_calls: int = 0
     num_failed_calls: int = 0
-    text: str = ""  # of the completion
-    has_reference: bool = False  # a reference answer stands in the text as a whole word
+    call_errors: tuple[str, ...] = ()  # why these failed
+    text: str = ""  # of the completion, the environment's answers included
+    has_reference: bool = False  # a reference answer stands in the policy's last turn, whole
 
     @property
     def is_generated(self) -> bool:
@@ -61,6 +64,7 @@ class Samples:
     failure: str  # why, for the first
     full_reward: float | None  # the most that the graders can give, where that is known
     mean_reward: float | None
+    constant_reward: float | None  # that all graded attempts got; None: they differ
     solve_rate: float | None  # share with full reward; with more than 0 where none is known
     reward_std_within: float | None  # mean over prompts
     mean_rewards: dict[str, float | None]  # by grader
@@ -70,7 +74,8 @@ class Samples:
     num_environment_failures: int  # attempts that the environment could not answer
     environment_failure: str  # why, for the first
     truncated_share: float | None  # stop_reason is length
-    length_min: int
+    observed_of_truncated: float | None  # mean tokens of the environment's answers in those
+    length_min: int  # of what the policy generated, as all lengths here
     length_median: int
     length_p95: int
     length_max: int
@@ -82,6 +87,8 @@ class Samples:
     latency_p95_s: dict[str, float]
     num_calls: int
     valid_call_share: float | None
+    call_failure: str  # the most common reason of calls without a result
+    num_call_failures: int  # calls that failed for that reason
     calling_share: float | None  # of attempts that call a tool at all
     num_unsolved_with_reference: int  # unsolved attempts of least reward that have the answer
 
@@ -122,8 +129,10 @@ def summarise(
     ungraded = [one for one in answered if one.reward is None]
     groups = [group for group in groups_of(made) if len(group) > 1]
     lengths = sorted(one.num_tokens for one in made)
+    truncated = [one for one in made if one.stop_reason == "length"]
     ordered = {name: sorted(seconds) for name, seconds in latencies_s.items() if seconds}
     num_calls = sum(one.num_calls for one in made)
+    call_failure, num_call_failures = _commonest(made)
     full = full_reward(graders)
     names = [grader.name for grader in graders]
     return Samples(
@@ -135,6 +144,7 @@ def summarise(
         failure=next((one.error for one in outcomes if not one.is_generated), ""),
         full_reward=full,
         mean_reward=mean(rewards),
+        constant_reward=rewards[0] if len(set(rewards)) == 1 else None,
         solve_rate=mean(is_solved(reward, full) for reward in rewards),
         reward_std_within=mean(statistics.pstdev(group) for group in groups),
         mean_rewards={name: _mean_score(made, name) for name in names},
@@ -143,7 +153,8 @@ def summarise(
         grading_errors=tuple(dict.fromkeys(one.error for one in ungraded))[:MAX_ERRORS],
         num_environment_failures=len(unanswered),
         environment_failure=next((one.error for one in unanswered), ""),
-        truncated_share=mean(one.stop_reason == "length" for one in made),
+        truncated_share=len(truncated) / len(made) if made else None,
+        observed_of_truncated=mean(one.num_observed for one in truncated),
         length_min=lengths[0] if lengths else 0,
         length_median=int(at_share(lengths, 0.5)),
         length_p95=int(at_share(lengths, 0.95)),
@@ -158,9 +169,17 @@ def summarise(
         valid_call_share=1 - sum(one.num_failed_calls for one in made) / num_calls
         if num_calls
         else None,
+        call_failure=call_failure,
+        num_call_failures=num_call_failures,
         calling_share=mean(one.num_calls > 0 for one in made),
         num_unsolved_with_reference=_missed(made, full),
     )
+
+
+def _commonest(made: Sequence[Outcome]) -> tuple[str, int]:
+    """The most common reason why calls gave no result, and how many it stopped."""
+    reasons = Counter(error[:MAX_CALL_ERROR] for one in made for error in one.call_errors)
+    return reasons.most_common(1)[0] if reasons else ("", 0)
 
 
 def _mean_score(made: Sequence[Outcome], name: str) -> float | None:

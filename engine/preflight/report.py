@@ -9,6 +9,7 @@ from typing import Any
 from ..config import TaskConfig
 from .costs import Costs
 from .lengths import Lengths
+from .notes import notes
 from .other_columns import OtherColumn
 from .outcomes import Samples
 from .problem import Problem
@@ -33,6 +34,11 @@ class Report:
     remarks: tuple[str, ...] = ()  # what was not looked at, and why
     examples: tuple[dict[str, Any], ...] = field(default=())
 
+    @property
+    def observations(self) -> str:
+        """What answers of the environment are called."""
+        return "tool results" if self.tool_format else "the environment's answers"
+
     def to_json(self, problems: Sequence[Problem]) -> dict[str, Any]:
         """Plain values; what is wrong first."""
         found = asdict(self)
@@ -41,5 +47,6 @@ class Report:
         return {
             "problems": [asdict(problem) for problem in problems],
             "config": {name: config[name] for name in kept},
+            "notes": notes(self.samples, self.zero_variance, self.costs, self.observations),
             **found,
         }

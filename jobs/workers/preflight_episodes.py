@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.config import TaskConfig
 from engine.environments import Context
-from engine.environments.episode import tokens_left, with_turn
+from engine.environments.episode import last_answer, tokens_left, with_turn
 from engine.preflight import Outcome
 from engine.preflight.references import references_of, written
 from engine.prompt_order import trajectory_seed, turn_seed
@@ -68,7 +68,7 @@ class Episodes:
     tell: Callable[[int, int], None]  # (finished, in all); may raise what ends the check
     incarnations: Callable[[], frozenset[str]]  # of the living rollout workers
     outcomes: list[Outcome] = field(default_factory=list)
-    completions: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # text and row
+    completions: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # answer and row
     num_tokens: int = 0  # as quotas count them
     _open: dict[str, _Episode] = field(default_factory=dict)  # by id
     _first: float = 0.0
@@ -214,8 +214,9 @@ class Episodes:
         trajectory, is_over = episode.future.result()
         episode.trajectory, episode.future = trajectory, None
         if is_over:
-            self.outcomes.append(_outcome(episode, self.graders))
-            self.completions.append((trajectory.text, episode.prompt.row))
+            said = self.context.chat.decode(last_answer(trajectory))
+            self.outcomes.append(_outcome(episode, self.graders, said))
+            self.completions.append((said, episode.prompt.row))
             self.num_tokens += _num_observed(trajectory)
         else:
             self._ask([episode])
@@ -243,9 +244,11 @@ def _num_observed(trajectory: Trajectory) -> int:
     return trajectory.num_tokens - trajectory.prompt_length - trajectory.num_generated
 
 
-def _outcome(episode: _Episode, graders: Sequence[Grader]) -> Outcome:
+def _outcome(episode: _Episode, graders: Sequence[Grader], said: str) -> Outcome:
+    """said: by the policy itself in its last turn; what tools said is not its answer."""
     trajectory = episode.trajectory
     calls = [call for turn in trajectory.turns for call in turn.calls]
+    call_errors = tuple(call.error for call in calls if call.error)
     return Outcome(
         prompt=episode.place,
         index=trajectory.key.index,
@@ -259,9 +262,10 @@ def _outcome(episode: _Episode, graders: Sequence[Grader]) -> Outcome:
         grading_s=trajectory.graded_at - trajectory.graded_started_at,
         num_turns=len(trajectory.turns),
         num_calls=len(calls),
-        num_failed_calls=sum(bool(call.error) for call in calls),
+        num_failed_calls=len(call_errors),
+        call_errors=call_errors,
         text=trajectory.text,
-        has_reference=has_reference(trajectory.text, episode.prompt.row, graders),
+        has_reference=has_reference(said, episode.prompt.row, graders),
     )
 
 

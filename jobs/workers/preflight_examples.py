@@ -39,6 +39,7 @@ def examples_of(
             "error": one.error,
             "stop_reason": one.stop_reason,
             "num_tokens": one.num_tokens,
+            "num_observed": one.num_observed,
         }
         for why, one in chosen.values()
     )

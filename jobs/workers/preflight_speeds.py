@@ -55,6 +55,7 @@ def speeds(base_model: BaseModel, outcomes: Sequence[Outcome], generated_s: floa
     running = Task.objects.filter(state=Task.State.RUNNING, base_model=base_model)
     return Speeds(
         tokens_per_s=max(told_by_engines, own),
+        num_at_once=window(base_model.slug),
         num_other_tasks=running.count(),
         train_tokens_per_s=trained["tokens"] / seconds if seconds > 0 else 0.0,
     )

@@ -33,6 +33,7 @@ def make_report(
     config: dict[str, Any] | None = None,
     lengths: list[int] | None = None,
     answers: list[Any] | None = None,
+    graders: list[dict[str, Any]] = NUMERIC,
     **fields: Any,
 ) -> Report:
     """Of a task in order: 40 prompts of 9 tokens, half of all samples right."""
@@ -47,7 +48,7 @@ def make_report(
     outcomes = make_outcomes(rewards or [[1.0, 0.0, 1.0, 0.0]] * 8, **fields)
     samples = summarise(
         outcomes,
-        parse_graders(NUMERIC),
+        parse_graders(graders),
         max_new_tokens=64,
         is_shortened=False,
         latencies_s={"numeric": [0.001]},

@@ -36,6 +36,58 @@ def test_all_zero_all_full_and_all_equal_are_told_apart() -> None:
     assert _codes(make_report([[1.0] * 4, [0.0] * 4] * 4)) == ["no_variance"]
 
 
+# Named as the one whose scores `make_outcomes` writes.
+PYTHON = [
+    {"type": "python", "name": "numeric", "source": "def grade(sample, item):\n    return 0.5\n"}
+]
+
+
+def test_a_constant_reward_is_full_only_where_the_full_one_is_known_and_reached() -> None:
+    for report in (make_report([[0.5] * 4] * 12), make_report([[1.0] * 4] * 12, graders=PYTHON)):
+        (problem,) = diagnose(report)
+        assert (problem.severity, problem.code) == ("error", "constant_reward")
+        assert "Does the reward function look at the completion?" in problem.fix
+    (half,) = diagnose(make_report([[0.5] * 4] * 12, graders=PYTHON))
+    assert "All completions got the same reward, 0.5, in all 12 prompts" in half.sentence
+    assert _codes(make_report([[0.5] * 4, [1.0] * 4] * 4, graders=PYTHON)) == ["no_variance"]
+
+
+def test_no_reward_at_all_has_two_causes_where_most_completions_are_cut_off() -> None:
+    outcomes = [
+        replace(one, stop_reason="length" if one.index else "stop", reward=0.0)
+        for one in make_outcomes([[0.0] * 4] * 8)
+    ]
+    report = make_report([[0.0] * 4] * 8, graders=PYTHON)
+    cut = summarise(
+        outcomes, parse_graders(PYTHON), max_new_tokens=64, is_shortened=False, latencies_s={}
+    )
+    none, truncated = diagnose(replace(report, samples=cut))
+    assert (none.code, truncated.code) == ("none_solved", "most_truncated")
+    limit, function = none.fix.index("raise max_completion"), none.fix.index("does the reward fun")
+    assert limit < function
+    shortened = replace(report, samples=replace(cut, is_shortened=True))
+    none = diagnose(shortened)[0]
+    assert none.code == "none_solved"
+    assert "this check cut completions off" in none.fix
+    assert "raise max_completion_length" not in none.fix
+
+
+def test_a_limit_that_cuts_nearly_all_comes_first_and_hides_what_follows_from_it() -> None:
+    report = make_report([[0.0] * 4] * 8, stop_reason="length", has_reference=True)
+    first, then = diagnose(report)
+    assert (first.severity, first.code) == ("error", "most_truncated")
+    assert then.code == "none_solved"
+    rare = [[0.0] * 4] * 15 + [[0.0, 0.0, 0.0, 1.0]]
+    tools = replace(make_report(rare, stop_reason="length"), tool_format="hermes")
+    assert _codes(tools) == ["most_truncated"]
+
+
+def test_what_tool_results_took_of_the_limit_is_told() -> None:
+    report = make_report(stop_reason="length", num_observed=45, num_calls=1)
+    (problem,) = diagnose(replace(report, tool_format="hermes"))
+    assert "(64 tokens, of which tool results took 45 on average)" in problem.sentence
+
+
 def test_a_rare_signal_is_worth_a_word() -> None:
     rare = [[0.0] * 4] * 15 + [[0.0, 0.0, 0.0, 1.0]]
     (problem,) = diagnose(make_report(rare))
@@ -85,8 +137,10 @@ def test_the_answer_in_a_form_that_is_not_read_is_told() -> None:
 
 def test_truncation_is_a_warning_but_not_where_the_check_itself_cut() -> None:
     report = make_report(stop_reason="length")
-    assert _codes(report) == ["most_truncated"]
     assert report.samples
+    half = replace(report, samples=replace(report.samples, truncated_share=0.5))
+    (problem,) = diagnose(half)
+    assert (problem.severity, problem.code) == ("warning", "most_truncated")
     shortened = replace(report, samples=replace(report.samples, is_shortened=True))
     assert _codes(shortened) == ["long_completions"]
 
@@ -121,8 +175,18 @@ def test_too_few_prompts_for_a_step_are_told() -> None:
 def test_tools_that_nobody_calls_and_calls_that_fail_are_told() -> None:
     report = replace(make_report(), tool_format="hermes")
     assert _codes(report) == ["no_calls"]
-    failing = replace(make_report(num_calls=2, num_failed_calls=2), tool_format="hermes")
-    assert _codes(failing) == ["failing_calls"]
+    most = replace(make_report(num_calls=4, num_failed_calls=3), tool_format="hermes")
+    (problem,) = diagnose(most)
+    assert (problem.severity, problem.code) == ("warning", "failing_calls")
+
+
+def test_a_tool_that_gives_no_result_is_an_error_with_its_most_common_reason() -> None:
+    errors = ("took longer than 2 s", "en.example.org failed several times in a row", "en." * 900)
+    made = {"num_calls": 4, "num_failed_calls": 4, "call_errors": (*errors, errors[1])}
+    (problem,) = diagnose(replace(make_report(**made), tool_format="hermes"))
+    assert (problem.severity, problem.code) == ("error", "failing_calls")
+    assert "None of 128 calls gave a result." in problem.sentence
+    assert "(64 times): en.example.org failed several times in a row" in problem.sentence
 
 
 def test_templates_and_refusals_are_told() -> None:
@@ -167,4 +231,4 @@ def test_the_gravest_comes_first() -> None:
     severities = [problem.severity for problem in diagnose(report)]
     assert severities == sorted(severities)
     assert len(severities) == 3
-    assert report.to_json(diagnose(report))["problems"][0]["code"] == "none_solved"
+    assert report.to_json(diagnose(report))["problems"][0]["code"] == "most_truncated"

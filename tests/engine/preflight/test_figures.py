@@ -88,6 +88,26 @@ def test_calls_are_counted() -> None:
     assert found.calling_share == 0.5
 
 
+def test_the_one_reward_that_all_got_is_told_and_the_most_common_failure_of_calls() -> None:
+    failed = {"num_calls": 2, "num_failed_calls": 2}
+    found = _summary(
+        [
+            _outcome(0, 0, 0.5, call_errors=("late", "gone"), **failed),
+            _outcome(0, 1, 0.5, call_errors=("gone", "x" * 9_000), **failed),
+            _outcome(0, 2, None),
+        ]
+    )
+    assert found.constant_reward == 0.5
+    assert (found.call_failure, found.num_call_failures) == ("gone", 2)
+    assert _summary([_outcome(0, 0, 0.5), _outcome(0, 1, 1.0)]).constant_reward is None
+
+
+def test_what_the_environment_said_is_told_apart_from_what_was_generated() -> None:
+    cut = {"num_tokens": 20, "stop_reason": "length"}
+    found = _summary([_outcome(0, 0, 0.0, num_observed=44, **cut), _outcome(0, 1, 0.0)])
+    assert (found.length_max, found.observed_of_truncated, found.mean_observed) == (20, 44, 22)
+
+
 def _costs(speeds: Speeds, per_day: int = 0, today: int = 0) -> Any:
     config = parse_config(
         {"batch_size": 2, "group_size": 4, "max_steps": 10, "max_completion_length": 100}
@@ -114,15 +134,26 @@ def test_tokens_of_a_step_range_from_what_was_seen_to_what_was_cut_off() -> None
     assert (found.seconds_low, found.days_low, found.tokens_left_today) == (None, None, None)
 
 
-def test_time_ranges_from_generation_alone_to_sharing_and_training() -> None:
+def test_time_ranges_from_what_was_seen_to_longer_completions_and_sharing() -> None:
     found = _costs(Speeds(tokens_per_s=100.0, num_other_tasks=1, train_tokens_per_s=44.0))
-    assert found.seconds_low == pytest.approx(10 * 200 / 200)
+    assert found.seconds_low == pytest.approx(10 * (200 / 200 + 200 / 44))
     assert found.seconds_high == pytest.approx(5 + 10 * (2 * 440 / 100 + 440 / 44))
 
 
+def test_only_a_batch_larger_than_the_check_can_be_faster() -> None:
+    """8 sequences a step: against 8 at once not faster, against 6 by a third, against 2 twice."""
+    for at_once, faster in ((8, 1), (6, 8 / 6), (2, 2), (16, 1)):
+        found = _costs(Speeds(100.0, num_at_once=at_once, train_tokens_per_s=40.0))
+        assert found.seconds_low == pytest.approx(10 * (200 / (100 * faster) + 200 / 40))
+
+
 def test_where_nothing_was_trained_lately_a_pass_reads_every_prompt_with_every_trajectory() -> None:
-    """8 sequences of 50 + 5 read and 55 generated tokens, two in the time of a generated one."""
+    """8 sequences of 50 + 5 read and 25 to 55 generated tokens; 16 or 2 in a generated one's time.
+
+    Generating itself is twice as fast at the most.
+    """
     found = _costs(Speeds(tokens_per_s=100.0))
+    assert found.seconds_low == pytest.approx(10 * (200 / 200 + 8 * (50 + 5 + 25) / 1600))
     assert found.seconds_high == pytest.approx(5 + 10 * (440 / 100 + 8 * (50 + 5 + 55) / 200))
 
 

@@ -106,6 +106,7 @@ def done(acme: Any, alice: Any, base_model: Any, dataset: Any, task: Any) -> Pre
         "error": "",
         "stop_reason": "stop",
         "num_tokens": 3,
+        "num_observed": 40,
     }
     report = replace(
         report,
@@ -143,6 +144,8 @@ def test_a_report_shows_problems_first_and_each_figure_with_its_unit(
     assert "at 250 tokens/s seen, with 1 other task running" in page
     assert "40\u202f000 of 50\u202f000 left today" in page
     assert "20,000 of 90,000 rows were looked at" in page
+    assert "Of the 8 groups of this check 100 % had one reward throughout" in page
+    assert "3 tokens generated, 40 read from the environment" in page
     assert "http-equiv" not in page
 
 
@@ -156,6 +159,7 @@ def test_the_part_beside_the_form_is_short(browser_of: Any, bob: Any, done: Pref
     part = browser_of(bob).get(f"/preflights/{done.pk}/part/").content.decode()
     assert 'data-preflight-state="done"' in part
     assert "Solve rate" in part
+    assert "Of the 8 groups of this check" in part
     assert f'href="/preflights/{done.pk}/"' in part
     assert "What is 1 + 1?" not in part
 

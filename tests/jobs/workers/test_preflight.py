@@ -264,6 +264,56 @@ def test_whole_episodes_are_run_where_the_policy_uses_tools(check: Any, rollout:
     assert found["valid_call_share"] == 1.0
     assert found["mean_observed"] > 0
     assert "no_calls" not in _codes(row)
+    assert any("tool results are" in note for note in row.report["notes"])
+
+
+def test_an_answer_that_a_tool_gave_is_not_the_policys(check: Any, rollout: Any) -> None:
+    def calls_and_ignores(prompt: str, request: GenerationRequest) -> str:
+        if "tool_call" in prompt:
+            return "nothing"
+        call = {"name": "calculator", "arguments": {"formula": f"{_answer(prompt)} + 0"}}
+        return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+
+    rollout(calls_and_ignores)
+    tools = {"type": "tools", "tools": [{"type": "calculator"}], "format": "hermes"}
+    row = check(config={"environment": tools, "max_completion_length": 400, "max_turns": 2})
+    found = row.report["samples"]
+    assert found["valid_call_share"] == 1.0
+    assert found["num_unsolved_with_reference"] == 0
+    assert {"none_solved"} <= set(_codes(row)) <= {"none_solved", "template", "template_note"}
+    example = row.report["examples"][0]
+    assert example["num_observed"] > 0
+    assert "nothing" in example["text"]
+
+
+def test_a_tool_that_always_fails_is_an_error_with_its_reason(check: Any, rollout: Any) -> None:
+    def calls_in_vain(prompt: str, request: GenerationRequest) -> str:
+        if "error" in prompt:
+            return str(_answer(prompt))
+        call = {"name": "calculator", "arguments": {"formula": "1 +"}}
+        return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+
+    rollout(calls_in_vain)
+    tools = {"type": "tools", "tools": [{"type": "calculator"}], "format": "hermes"}
+    row = check(config={"environment": tools, "max_completion_length": 400, "max_turns": 2})
+    (problem,) = [one for one in row.report["problems"] if one["code"] == "failing_calls"]
+    found = row.report["samples"]
+    assert problem["severity"] == "error"
+    assert found["call_failure"] in problem["sentence"]
+    assert found["num_call_failures"] == found["num_calls"] > 0
+
+
+def test_a_function_that_always_gives_the_same_is_not_taken_for_solved(
+    check: Any, rollout: Any
+) -> None:
+    rollout(_now_and_then)
+    formula = {"parts": {"type": "numeric"}}
+    always = {"type": "multi", "graders": formula, "calculate_output": "parts * 0 + 0.5"}
+    row = check(graders=[always])
+    first = row.report["problems"][0]
+    assert row.report["samples"]["full_reward"] is None
+    assert first["code"] == "constant_reward"
+    assert "the same reward, 0.5, in all" in first["sentence"]
 
 
 def test_an_engine_that_refuses_the_adapter_is_a_finding_not_a_fault(
