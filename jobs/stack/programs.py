@@ -23,7 +23,7 @@ class Program:
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
-    stop_wait_s: int = 6  # from SIGTERM to SIGKILL
+    stop_wait_s: int = 15  # from SIGTERM to SIGKILL; they need two, on a busy machine more
     stops_last: bool = False  # others talk to it while they stop
 
 

@@ -90,6 +90,14 @@ def count(value: float | None) -> str:
 
 
 @register.filter
+def microseconds(value: float) -> str:
+    """A short time given in microseconds: 35 µs, 1.96 ms, 0.392 s."""
+    if value < 1_000:
+        return f"{value:.0f} µs"
+    return f"{value / 1_000:.3g} ms" if value < 1_000_000 else f"{value / 1_000_000:.3g} s"
+
+
+@register.filter
 def score(value: float | None) -> str:
     """A reward or another small number, to three places."""
     return "–" if value is None else f"{value:.3f}".replace("-", "\u2212")

@@ -46,6 +46,8 @@ class Progress:
         """What the reward curve shows, for who does not see it."""
         if self.first is None or self.last is None or self.best is None:
             return "The first point appears when step 1 has been trained."
+        if self.done == 1:
+            return f"{self.first:.3f} in step 1; the next step makes it a curve."
         return (
             f"From {self.first:.3f} to {self.last:.3f} over {self.done} steps,"
             f" best {self.best[1]:.3f} at step {self.best[0]}."

@@ -52,6 +52,7 @@ class SampledGroup:
     num_all: int = 0
     mean: float | None = None
     problem: str = ""
+    prompt: str = ""  # as the policy saw it, where that is more than the messages
 
 
 def sampled_groups(task: Task, wanted: str) -> tuple[list[SampledGroup], list[int], int | None]:
@@ -92,10 +93,23 @@ def _sample(group: Group, row: dict[str, Any], task: Task) -> SampledGroup:
         index=group.index,
         messages=row.get("messages", []),
         answer=row.get("answer"),
+        prompt=_prompt(trajectories[0], task),
         trajectories=[ShownTrajectory(t, _turns(t, task)) for t in _spread(trajectories)],
         num_all=len(trajectories),
         mean=sum(rewards) / len(rewards) if rewards else None,
     )
+
+
+def _prompt(trajectory: Trajectory, task: Task) -> str:
+    """What the policy was told of tools and examples, too; "" where it is the chat alone."""
+    if not getattr(task.hyperparameters.environment, "tools", ()):
+        return ""
+    try:
+        ids = unpack_ids(trajectory.ids)[: trajectory.prompt_length]
+        return chat_tokenizer(task.base_model.path).decode(ids)
+    except ModelError as error:
+        log.warning("prompt of task %s: %s", task.pk, error)
+        return ""
 
 
 def _turns(trajectory: Trajectory, task: Task) -> list[ShownTurn]:

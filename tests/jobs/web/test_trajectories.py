@@ -77,3 +77,13 @@ def test_without_its_tokenizer_an_episode_is_shown_whole(
     text = _page(browser_of, alice)
     assert "7 8 9" in text
     assert "Asked" not in text
+
+
+def test_the_prompt_is_shown_with_what_it_says_of_tools(
+    browser_of: Any, alice: Any, group: Group
+) -> None:
+    task = Task.objects.get()
+    assert "as the policy saw it" not in _page(browser_of, alice)
+    environment = {"type": "calculator", "max_observation_length": 8}
+    Task.objects.update(config={**task.config, "environment": environment})
+    assert "as the policy saw it" in _page(browser_of, alice)
