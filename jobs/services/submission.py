@@ -180,7 +180,7 @@ class Submission:
 
     def _check_secrets(self, tenant: Tenant, has_config: bool, has_graders: bool) -> None:
         """Refuse what names a secret that the tenant does not have."""
-        specs = {}
+        specs: dict[str, Any] = {}
         if has_graders:
             graders = dump_graders(self.graders)
             specs |= {f"graders.{place}.secret": spec for place, spec in enumerate(graders)}

@@ -107,7 +107,7 @@ def submit(acme: Any, alice: Any, base_model: Any, dataset: Any, model: Path) ->
             name="tools",
             base_model=base_model,
             dataset=dataset,
-            config={**CONFIG, "environment": environment},
+            config={**CONFIG, "environment": {**environment, "max_observation_length": 32}},
             graders=[{"type": "numeric", "target": "answer"}],
         )
 
