@@ -179,7 +179,7 @@ def test_what_cannot_be_stored_is_told_at_its_place(
             "config.environment.tools.0.tool": ["The server has no tool 'div'; it has: add."]
         }
         found = wrong(submit, {"type": "mcp", "url": url, "secret": "key"})
-        assert "there is no secret 'key'" in found["config.environment.tools.0.url"][0]
+        assert "has no secret 'key'" in found["config.environment.tools.0.secret"][0]
         clash = [{"type": "calculator", "name": "x_add"}, {"type": "mcp", "name": "x", "url": url}]
         found = wrong(submit, {"type": "tools", "tools": clash})
         assert "'x_add'" in found["config.environment.tools.1.url"][0]
