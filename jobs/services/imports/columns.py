@@ -25,15 +25,16 @@ class Columns:
         self.found: dict[str, Column] = {}
         self.num_rows = 0
 
+    def check(self, row: Mapping[str, Any]) -> None:
+        """Raises: ValueError if with this row there were too many different columns."""
+        if len(self.found) + sum(name not in self.found for name in row) > MAX_COLUMNS:
+            raise ValueError(f"The file has more than {MAX_COLUMNS} different columns.")
+
     def add(self, row: Mapping[str, Any], line: int) -> None:
-        """Raises: ValueError if the file has too many different columns."""
+        """Count a row that was checked."""
         self.num_rows += 1
         for name, value in row.items():
-            column = self.found.get(name)
-            if column is None:
-                if len(self.found) == MAX_COLUMNS:
-                    raise ValueError(f"The file has more than {MAX_COLUMNS} different columns.")
-                column = self.found[name] = Column()
+            column = self.found.setdefault(name, Column())
             column.num_rows += 1
             column.types.setdefault(type_of(value), line)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from engine.errors import DatasetError
 
 from .prompts import MAX_TOLD, places
@@ -10,6 +13,7 @@ MAX_LISTED = 100  # bad lines told one by one
 MAX_COUNTED = 10_000  # bad lines after which the rest is not looked at
 MAX_NOTES = 50  # different ones
 MAX_WARNING_CHARACTERS = 400
+MAX_RUNS = 12  # of line numbers told for one message
 
 
 class Findings:
@@ -71,3 +75,28 @@ class Findings:
                 f" the first is {unit} {number}: {message}"
             )
         return DatasetError(text, self.bad_lines, self.num_bad_lines)
+
+
+def grouped_lines(lines: Sequence[Sequence[Any]]) -> list[tuple[str, str]]:
+    """(line, message), …, as ("2–61", message) for each different message, in order.
+
+    static/js/dataset_parts.js does the same.
+    """
+    groups: dict[str, list[int]] = {}
+    for line, message in lines:
+        groups.setdefault(message, []).append(line)
+    return [(_runs(numbers), message) for message, numbers in groups.items()]
+
+
+def _runs(numbers: list[int]) -> str:
+    """Numbers with those that follow one another as one; 0 is the whole file."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    told = [f"{a:,}" if a == b else f"{a:,}–{b:,}" for a, b in runs[:MAX_RUNS]]
+    left = sum(b - a + 1 for a, b in runs[MAX_RUNS:])
+    text = ", ".join(told) + (f" and {left:,} more" if left else "")
+    return text if numbers != [0] else "whole file"

@@ -13,12 +13,12 @@ from typing import IO, Any
 
 from .columns import Columns
 from .findings import Findings
-from .mapping import lacking
 from .options import Options
 from .prompts import Duplicates, is_for_eval, prompt_hash
 from .reading import Reading, read_file
-from .records import Record, fatal_at, whole_file
+from .records import Record, whole_file
 from .shaping import Shaper, check_columns
+from .tables import check_table
 
 MAX_ROWS = 2_000_000
 MAX_WARNINGS = 100
@@ -74,9 +74,9 @@ def import_rows(
     """
     reading = read_file(file, name, options)
     importer = _Importer(reading, options, parts, max_bytes)
-    for record in reading.records:
+    for num_records, record in enumerate(reading.records, start=1):
         importer.take(record)
-        if importer.columns.num_rows % PROGRESS_ROWS == 0:
+        if num_records % PROGRESS_ROWS == 0:
             tell(importer.num_rows)
         if importer.findings.is_flooded:
             break
@@ -92,10 +92,9 @@ class _Importer:
         self.detected, self.options, self.parts = reading.detected, options, parts
         self.max_bytes = max_bytes
         self.findings = Findings(reading.unit)
-        self.columns = Columns()
+        self.columns = Columns()  # of the rows stored
         self.shaper = Shaper(options.kind, options.mapping)
         self.duplicates = Duplicates()
-        self.stored_columns = Columns()
 
     @property
     def num_rows(self) -> int:
@@ -107,31 +106,16 @@ class _Importer:
             if record.problem:
                 raise ValueError(record.problem)
             check_columns(record.value)
-            self.columns.add(record.value, record.number)
+            self.shaper.look(record.value)
+            check_table(self.shaper, record, self.detected, self.options)
+            self.columns.check(record.value)
             self._store(record)
         except ValueError as error:
-            self._check_header(record)
             self.findings.refuse(record.number, str(error))
             return
+        self.columns.add(record.value, record.number)
         for note in record.notes:
             self.findings.note(note, record.number)
-
-    def _check_header(self, record: Record) -> None:
-        """A table whose header fits no mapping has no good row: that is told once."""
-        if self.detected.format not in ("csv", "tsv") or record.problem:
-            return
-        needed = self.shaper.mapping.values()
-        if self.shaper.is_chosen and all(path in record.value for path in needed):
-            return
-        if not self.shaper.mapping or (self.shaper.is_chosen and not self.num_rows):
-            columns = lacking(record.value, self.options.kind)
-            if not self.options.has_header:
-                raise fatal_at(record.number, columns)
-            raise fatal_at(
-                1,
-                f"This was read as the header of the table. {columns} If the table has no header,"
-                " say so (has_header=false).",
-            )
 
     def _store(self, record: Record) -> None:
         shaped = self.shaper.shape(record.value, record.number)
@@ -152,6 +136,8 @@ class _Importer:
     def finish(self) -> Imported:
         """What is to be told. Raises: DatasetError if nothing may be stored."""
         findings = self.findings
+        if unknown := self.shaper.unknown_column:
+            raise whole_file(unknown)
         skips = self.options.on_bad_rows == "skip" and not findings.is_flooded
         if findings.num_bad_lines and not (skips and self.num_rows):
             raise findings.error()

@@ -13,6 +13,12 @@ from .records import MAX_RECORD_BYTES, Record, fatal_at, whole_file
 from .text import text_lines
 
 _TOO_LONG = f"Is longer than {MAX_RECORD_BYTES // 2**20} MiB."
+_ENDINGS = {  # what Python's reader says in mid-air, as it ends a message: its whole sentence
+    "Unterminated string starting at.": 'the text that begins there has no closing quote (").',
+    "Invalid control character at.": "inside a text stands a line break, tab or other control"
+    " character; write it as \\n, \\t or \\u….",
+    "Invalid \\escape.": "a backslash inside a text is written twice, or begins \\n, \\t, \\u….",
+}
 _OUTSIDE = re.compile(r'["\[\]{},]')
 
 
@@ -45,8 +51,17 @@ def _record(number: int, line: str, ends: bool) -> Record:
     try:
         value, notes = loads(line)
     except strict_json.JSONProblem as error:
-        return Record(number, problem=f"{error}{_hint(line, ends)}")
+        return Record(number, problem=f"{told(error)}{_hint(line, ends)}")
     return of_object(number, value, notes)
+
+
+def told(error: strict_json.JSONProblem) -> str:
+    """What is wrong with a JSON text, in a whole sentence."""
+    text = str(error)
+    for ending, sentence in _ENDINGS.items():
+        if text.endswith(f": {ending}"):
+            return f"{text.removesuffix(ending)}{sentence}"
+    return text
 
 
 def of_object(number: int, value: Any, notes: tuple[str, ...] = ()) -> Record:

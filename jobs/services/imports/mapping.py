@@ -1,4 +1,4 @@
-"""Which columns are the prompt, the answer, …: proposed from a row's keys, or a person's choice.
+"""Which columns are the prompt, the answer, …: a person's choice, the rest found by a row's keys.
 
 A mapping is {role: path}; a path is a column, or a dotted way into one (`reward_model.gold`).
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from engine.parameters import shown
 
 CHAT_COLUMNS = ("messages", "conversations", "conversation")
 PROMPT_COLUMNS = ("messages", "prompt", "question", "problem", "instruction", *CHAT_COLUMNS[1:])
@@ -20,6 +22,8 @@ _TITLES = ("title", "name", "id")
 _TEXTS = ("text", "contents", "content", "body", "passage")
 NUMBERED = ["column 1", "column 2"]  # of a table without a header
 MISSING = object()
+_TOLD_COLUMNS = 15
+_TOLD_CHARACTERS = 40
 
 
 @dataclass(frozen=True)
@@ -47,35 +51,56 @@ def column_of(row: Mapping[str, Any], path: str) -> str:
     return path if path in row else path.partition(".")[0]
 
 
-def propose(row: Mapping[str, Any], kind: str) -> Proposal | None:
-    """What a row's keys suggest, upper and lower case apart; None if nothing."""
+def propose(
+    row: Mapping[str, Any], kind: str, chosen: Mapping[str, str] | None = None
+) -> Proposal | None:
+    """What was chosen, and for the other roles what the keys of the row suggest among the columns
+    that are left, upper and lower case apart; None if that gives no prompt, or no document.
+    """
+    chosen = dict(chosen or {})
+    left = {column: row[column] for column in row if column not in chosen.values()}
     if kind == "corpus":
-        return _document(row)
-    if list(row) == NUMBERED:
-        note = "Of two columns without names the first is taken as prompt, the second as answer."
-        return Proposal({"prompt": NUMBERED[0], "answer": NUMBERED[1]}, (note,))
-    prompt = _first(row, (*PROMPT_COLUMNS, *_OTHER_PROMPTS))
+        return _document(left, chosen)
+    if list(row) == NUMBERED and not {"prompt", "answer"} <= set(chosen):
+        return _of_two(left, chosen)
+    prompt = chosen.get("prompt") or _first(left, (*PROMPT_COLUMNS, *_OTHER_PROMPTS))
     if not prompt:
         return None
-    if prompt == "instruction" and ("output" in row or "input" in row):
-        return _alpaca(row)
-    answer = _answer(row, prompt)
-    paths = {"prompt": prompt, **({"answer": answer} if answer else {})}
+    if prompt == "instruction" and ("output" in left or "input" in left):
+        return _alpaca(left, chosen)
+    answer = chosen.get("answer") or _answer(left, prompt)
+    paths = {"prompt": prompt, **({"answer": answer} if answer else {}), **chosen}
     notes = []
-    if answer and answer != "answer":
+    if answer not in ("", "answer", chosen.get("answer")):
         notes.append(f"The answer is taken from '{answer}'.")
-    if prompt not in PROMPT_COLUMNS:
+    if prompt not in (*PROMPT_COLUMNS, chosen.get("prompt")):
         notes.append(f"The prompt is taken from '{prompt}'.")
     return Proposal(paths, tuple(notes))
 
 
-def _document(row: Mapping[str, Any]) -> Proposal | None:
-    title, text = _first(row, _TITLES), _first(row, _TEXTS)
-    if not title or not text:
+def _document(left: Mapping[str, Any], chosen: Mapping[str, str]) -> Proposal | None:
+    found = {"title": _first(left, _TITLES), "text": _first(left, _TEXTS), **chosen}
+    if not all(found.values()):
         return None
-    found = {"title": title, "text": text}
-    notes = [f"The {role} is taken from '{path}'." for role, path in found.items() if path != role]
+    notes = [
+        f"The {role} is taken from '{path}'."
+        for role, path in found.items()
+        if path != role and role not in chosen
+    ]
     return Proposal(found, tuple(notes))
+
+
+def _of_two(left: Mapping[str, Any], chosen: Mapping[str, str]) -> Proposal | None:
+    """The columns of a table without a header: the prompt comes first."""
+    free = [role for role in ("prompt", "answer") if role not in chosen]
+    paths = {**dict(zip(free, left, strict=False)), **chosen}
+    if "prompt" not in paths:
+        return None
+    if chosen:
+        notes = [f"The {role} is taken from '{paths[role]}'." for role in free if role in paths]
+    else:
+        notes = ["Of two columns without names the first is taken as prompt, the second as answer."]
+    return Proposal(paths, tuple(notes))
 
 
 def _answer(row: Mapping[str, Any], prompt: str) -> str:
@@ -93,12 +118,14 @@ def _can_be_answer(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
 
-def _alpaca(row: Mapping[str, Any]) -> Proposal:
+def _alpaca(left: Mapping[str, Any], chosen: Mapping[str, str]) -> Proposal:
     paths = {"prompt": "instruction"}
-    paths |= {"input": "input"} if "input" in row else {}
-    paths |= {"system": "system"} if "system" in row else {}
-    paths |= {"answer": "output"} if "output" in row else {}
-    return Proposal(paths, ("Alpaca format detected: instruction and input make the prompt.",))
+    paths |= {"input": "input"} if "input" in left else {}
+    paths |= {"system": "system"} if "system" in left else {}
+    paths |= {"answer": "output"} if "output" in left else {}
+    return Proposal(
+        {**paths, **chosen}, ("Alpaca format detected: instruction and input make the prompt.",)
+    )
 
 
 def _first(row: Mapping[str, Any], paths: tuple[str, ...]) -> str:
@@ -121,4 +148,12 @@ def lacking(row: Mapping[str, Any], kind: str) -> str:
     for name, value in list(row.items())[:20]:
         if isinstance(value, list) and value and isinstance(value[0], dict):
             return f"Needs {needed}; are its rows in {name[:40]!r}? Then save that list by itself."
-    return f"Needs {needed}; its columns are {columns}. Say in the mapping which column is which."
+    return f"Needs {needed}; its columns are {columns}. Choose which column is which."
+
+
+def no_column(path: str, columns: list[str]) -> str:
+    """The sentence for a chosen column that the file does not have."""
+    names = ", ".join(name[:_TOLD_CHARACTERS] for name in columns[:_TOLD_COLUMNS])
+    more = len(columns) - _TOLD_COLUMNS
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"No column {shown(path)}; the columns are {names}{rest}. Choose one of them."

@@ -11,6 +11,7 @@ from engine.errors import SpecError
 from engine.parameters import shown, text
 from jobs import strict_json
 
+from .json_rows import told
 from .text import ENCODINGS
 
 KINDS = ("prompts", "corpus")
@@ -28,7 +29,8 @@ class Options:
 
     on_bad_rows: `stop` stores nothing, `skip` leaves them out. encoding, format: "" for what the
     file tells. mapping: which column, or dotted path into one, is the prompt, the answer, …; {}
-    for what is found. eval_fraction: share of the prompts set aside, 0 to 0.5. has_header: of CSV.
+    for what is found, and so is each role that it lacks. eval_fraction: share of the prompts set
+    aside, 0 to 0.5. has_header: of CSV.
     """
 
     kind: str = "prompts"
@@ -94,7 +96,7 @@ def _mapping(value: Any, kind: str, errors: dict[str, list[str]]) -> dict[str, s
     """{"prompt": "question"}, as an object or as its JSON text; empty places are left out."""
     try:
         if isinstance(value, str) and value.strip():
-            value = strict_json.loads(value)
+            value = _parsed(value)
         if value is None or value == "":
             return {}
         if not isinstance(value, dict):
@@ -110,6 +112,13 @@ def _mapping(value: Any, kind: str, errors: dict[str, list[str]]) -> dict[str, s
         errors["mapping"] = [str(error)]
         return {}
     return {role: path for role, path in value.items() if path}
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return strict_json.loads(text)
+    except strict_json.JSONProblem as error:
+        raise ValueError(told(error)) from None
 
 
 def dump_mapping(mapping: Mapping[str, str]) -> str:

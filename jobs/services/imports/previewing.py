@@ -13,11 +13,12 @@ from .columns import Columns
 from .detection import MAX_HEAD_BYTES
 from .findings import Findings
 from .gunzip import MAGIC as GZIP_MAGIC
-from .mapping import propose
+from .mapping import column_of, no_column, propose
 from .options import Options
 from .prompts import Duplicates, prompt_hash
 from .reading import read_file
 from .shaping import Shaper, check_columns
+from .tables import check_table
 
 LOOKED_AT_ROWS = 1_000
 SHOWN_ROWS = 5
@@ -32,7 +33,7 @@ def preview_file(
 
     A file that cannot be read as a whole is told in `error`; nothing is raised for it.
     """
-    columns, shaper = Columns(), Shaper(options.kind, options.mapping)
+    columns, good, shaper = Columns(), Columns(), Shaper(options.kind, options.mapping)
     findings, duplicates = Findings("line"), Duplicates()
     found: dict[str, Any] = {"format": "", "encoding": "", "error": ""}
     cut = cut or _is_packed(file) or file.seek(0, os.SEEK_END) > MAX_HEAD_BYTES
@@ -51,11 +52,15 @@ def preview_file(
                 if record.problem:
                     raise ValueError(record.problem)
                 check_columns(record.value)
+                columns.check(record.value)
                 columns.add(record.value, record.number)
+                shaper.look(record.value)
+                check_table(shaper, record, reading.detected, options)
                 shaped = shaper.shape(record.value, record.number)
             except ValueError as error:
                 findings.refuse(record.number, str(error))
                 continue
+            good.add(record.value, record.number)
             duplicates.add(prompt_hash(shaped.row), shaped.row.get("answer"), record.number)
             for note in (*record.notes, *shaped.notes):
                 findings.note(note, record.number)
@@ -63,9 +68,11 @@ def preview_file(
                 rows.append(_shortened(shaped.row))
     except DatasetError as error:
         found["error"] = str(error)
+    if unknown := shaper.unknown_column:  # of which each row told as well
+        found["error"], findings = unknown, Findings(findings.unit)
     if cut and parquet and parquet.columns and not rows:
         return {**found, **_of_schema(parquet.columns, options)}
-    warnings += [*shaper.notes, *columns.warnings(findings.unit)]
+    warnings += [*shaper.notes, *good.warnings(findings.unit)]
     warnings += [*duplicates.warnings(findings.unit), *findings.notes()]
     return {
         **found,
@@ -75,7 +82,7 @@ def preview_file(
         "mapping": shaper.mapping,
         "rows": rows,
         "warnings": warnings,
-        "bad_lines": [{"line": line, "message": text} for line, text in findings.bad_lines[:20]],
+        "bad_lines": [{"line": line, "message": text} for line, text in findings.bad_lines],
         "num_bad_lines": findings.num_bad_lines,
     }
 
@@ -83,13 +90,14 @@ def preview_file(
 def _of_schema(columns: list[tuple[str, str]], options: Options) -> dict[str, Any]:
     """What the footer of a Parquet file tells, where its rows are not at hand."""
     names = {name: "" for name, _ in columns}
-    proposal = None if options.mapping else propose(names, options.kind)
+    proposal = propose(names, options.kind, options.mapping)
+    unknown = [path for path in options.mapping.values() if column_of(names, path) not in names]
     return {
-        "error": "",
+        "error": no_column(unknown[0], list(names)) if unknown else "",
         "is_head": True,
         "num_rows": 0,
         "columns": [{"name": name, "num_rows": 0, "types": {kind: 1}} for name, kind in columns],
-        "mapping": options.mapping or (proposal.paths if proposal else {}),
+        "mapping": proposal.paths if proposal else options.mapping,
         "rows": [],
         "warnings": ["Only the columns can be told before the file is sent; its rows come later."],
         "bad_lines": [],

@@ -1,7 +1,7 @@
 """One row of a file to one stored row: a chat and the other columns, or a sentence about the fault.
 
 The first row that a mapping fits settles for the file which column is the prompt, and whether there
-is an answer; a person's mapping settles it before.
+is an answer; what a person chose is kept, and the rest is found as if nothing were chosen.
 """
 
 from __future__ import annotations
@@ -14,9 +14,21 @@ from engine.parameters import shown
 from jobs import strict_json
 
 from .chats import Chat, read_chat
-from .mapping import CHAT_COLUMNS, MISSING, PROMPT_COLUMNS, column_of, lacking, propose, value_at
+from .columns import MAX_COLUMNS as MAX_NAMES
+from .json_rows import told
+from .mapping import (
+    CHAT_COLUMNS,
+    MISSING,
+    PROMPT_COLUMNS,
+    column_of,
+    lacking,
+    no_column,
+    propose,
+    value_at,
+)
 
 MAX_COLUMNS = 100
+REQUIRED_ROLES = ("prompt", "answer", "title", "text")  # the others may be absent from a row
 MAX_COLUMN_CHARACTERS = 100
 _CHAT_STARTS = ('[{"role"', '[{"from"', "[{'role'")  # of a chat in a cell of text
 LONG_CHARACTERS = 1_000_000  # about 250,000 tokens: more than most models take
@@ -31,30 +43,59 @@ class Shaped:
 
 
 class Shaper:
-    """Makes stored rows of one file. mapping: a person's; {} for what the first row suggests."""
+    """Makes stored rows of one file. chosen: a person's mapping; roles that it lacks are found."""
 
-    def __init__(self, kind: str, mapping: Mapping[str, str]) -> None:
+    def __init__(self, kind: str, chosen: Mapping[str, str]) -> None:
         self.kind = kind
-        self.mapping = dict(mapping)
-        self.is_chosen = bool(mapping)
+        self.chosen = dict(chosen)
+        self.mapping = dict(chosen)
         self.notes: tuple[str, ...] = ()
         self._line = 0  # of the row that settled it
+        self._unseen = dict(chosen)  # of the columns that were chosen, those in no row so far
+        self._names: dict[str, None] = {}  # columns seen while there are such
+
+    def look(self, row: Mapping[str, Any]) -> None:
+        """Note which of the chosen columns there are."""
+        if self._unseen:
+            self._unseen = {
+                role: path for role, path in self._unseen.items() if value_at(row, path) is MISSING
+            }
+            if len(self._names) < MAX_NAMES:
+                self._names.update(dict.fromkeys(row))
+
+    @property
+    def unknown_column(self) -> str:
+        """A sentence if a chosen column is in none of the rows looked at; else ""."""
+        if not self._unseen or not self._names:
+            return ""
+        return no_column(next(iter(self._unseen.values())), list(self._names))
+
+    def fits(self, row: Mapping[str, Any]) -> bool:
+        """Whether it is settled, or this row would settle it."""
+        return bool(self._line) or propose(row, self.kind, self.chosen) is not None
 
     def shape(self, row: dict[str, Any], line: int) -> Shaped:
         """The stored row of one whose columns were checked. Raises: ValueError."""
-        if not self.mapping:
-            found = propose(row, self.kind)
-            if found is None:
-                raise ValueError(lacking(row, self.kind))
-            self.mapping, self.notes, self._line = found.paths, found.notes, line
+        if not self._line:
+            self._settle(row, line)
         return self._document(row) if self.kind == "corpus" else self._prompt(row)
+
+    def _settle(self, row: dict[str, Any], line: int) -> None:
+        for role in REQUIRED_ROLES:
+            if role in self.chosen and value_at(row, self.chosen[role]) is MISSING:
+                raise ValueError(self._lacks_chosen(role))
+        found = propose(row, self.kind, self.chosen)
+        if found is None:
+            raise ValueError(lacking(row, self.kind))
+        self.mapping, self.notes, self._line = found.paths, found.notes, line
 
     def _prompt(self, row: dict[str, Any]) -> Shaped:
         path = self.mapping.get("prompt", "messages")
         value = value_at(row, path)
         if value is MISSING:
             raise ValueError(self._lacks(row, path))
-        if not self.is_chosen and path != "messages" and "messages" in row:
+        is_free = "prompt" not in self.chosen and "messages" not in self.chosen.values()
+        if is_free and path != "messages" and "messages" in row:
             raise ValueError(f"Has both 'messages' and '{path}'; keep one.")
         chat = self._chat(value, path, row)
         shaped = Shaped({"messages": chat.messages}, chat.notes)
@@ -72,11 +113,14 @@ class Shaper:
         return shaped
 
     def _lacks(self, row: dict[str, Any], path: str) -> str:
-        if self.is_chosen:
-            return f"Lacks '{path}', which the mapping names."
+        if "prompt" in self.chosen:
+            return self._lacks_chosen("prompt")
         others = [name for name in PROMPT_COLUMNS if name in row]
         instead = f" It has '{others[0]}' instead." if others else ""
         return f"Lacks '{path}', which line {self._line} has.{instead}"
+
+    def _lacks_chosen(self, role: str) -> str:
+        return f"Lacks '{self.chosen[role]}', the column chosen for the {role}."
 
     def _chat(self, value: Any, path: str, row: dict[str, Any]) -> Chat:
         if isinstance(value, str) and (
@@ -111,8 +155,9 @@ class Shaper:
         if path := self.mapping.get("answer"):
             value = value_at(row, path)
             if value is MISSING:
-                where = "the mapping names" if self.is_chosen else f"line {self._line} has"
-                raise ValueError(f"Lacks '{path}', which {where}.")
+                if "answer" in self.chosen:
+                    raise ValueError(self._lacks_chosen("answer"))
+                raise ValueError(f"Lacks '{path}', which line {self._line} has.")
             _check_answer(value, path)
             shaped.row["answer"] = value
             if chat.completion:
@@ -174,4 +219,4 @@ def _parsed(text: str, path: str) -> Any:
             if text.lstrip().startswith(("[{'", "{'"))
             else ""
         )
-        raise ValueError(f"'{path}' must hold a chat as JSON: {error}{quotes}") from None
+        raise ValueError(f"'{path}' must hold a chat as JSON: {told(error)}{quotes}") from None

@@ -136,7 +136,7 @@ def test_a_preview_tells_everything_and_stores_nothing(api: APIClient) -> None:
     assert found["rows"][1]["messages"] == [{"role": "user", "content": "café?"}]
     assert found["bad_lines"] == [{"line": 3, "message": "Has 2 cells; the header has 3 columns."}]
     again = preview(api, data, mapping='{"prompt": "level"}').json()
-    assert again["mapping"] == {"prompt": "level"}
+    assert again["mapping"] == {"prompt": "level", "answer": "gold"}
     assert again["rows"][0]["messages"] == [{"role": "user", "content": "a"}]
     assert not Dataset.objects.exists()
 

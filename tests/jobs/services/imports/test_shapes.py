@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
 
-from .samples import as_jsonl, take
+from jobs.services.imports.options import parse_options
+from jobs.services.imports.previewing import preview_file
+
+from .samples import all_formats, as_jsonl, take
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
 
@@ -132,14 +136,74 @@ def test_a_system_column_comes_first() -> None:
     assert set(row) == {"messages"}
 
 
-def test_a_mapping_that_fits_no_row_is_told_by_line() -> None:
-    found = take(as_jsonl([{"q": "a"}, {"x": "b"}]), mapping={"prompt": "q", "answer": "a"})
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv", "rows.parquet"])
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ({"answer": "gold answer"}, {"prompt": "question"}),
+        ({"prompt": "other"}, {"answer": "ideal"}),
+        ({"system": "ideal"}, {"prompt": "question", "answer": "gold answer"}),
+        ({"prompt": "other", "system": "ideal"}, {"answer": "gold answer"}),
+    ],
+)
+def test_a_role_that_was_not_chosen_is_found_among_the_columns_left(
+    name: str, chosen: dict[str, str], found: dict[str, str]
+) -> None:
+    answer = "gold answer" if "system" not in chosen else "ground_truth"
+    rows = [{"question": "1+1?", "other": "2+2?", answer: "2", "ideal": "4"}]
+    found = {role: answer if path == "gold answer" else path for role, path in found.items()}
+    data = all_formats(rows)[name]
+    paths = {**found, **chosen}
+    row = take(data, name, mapping=chosen).rows[0]
+    assert row["messages"][-1]["content"] == rows[0][paths["prompt"]]
+    assert row["answer"] == rows[0][paths["answer"]]
+    assert len(row["messages"]) == (2 if "system" in chosen else 1)
+
+
+def test_alpacas_other_columns_and_a_documents_other_part_are_found_beside_a_choice() -> None:
+    row, _ = one(
+        {"instruction": "Add.", "input": "1 and 1", "output": "2", "gold": "two"},
+        mapping={"answer": "gold"},
+    )
+    assert row["messages"] == [{"role": "user", "content": "Add.\n\n1 and 1"}]
+    assert row["answer"] == "two"
+    row, _ = one({"head": "T", "body": "B"}, kind="corpus", mapping={"title": "head"})
+    assert row == {"title": "T", "text": "B"}
+    found = take(b"2,1+1?\n", "a.csv", has_header="false", mapping={"answer": "column 1"})
+    assert found.rows[0]["messages"] == [{"role": "user", "content": "1+1?"}]
+    assert found.rows[0]["answer"] == "2"
+
+
+@pytest.mark.parametrize(
+    "name", ["rows.jsonl", "rows.json", "rows.csv", "rows.tsv", "rows.parquet"]
+)
+@pytest.mark.parametrize("role", ["prompt", "answer", "system", "input"])
+@pytest.mark.parametrize("how", ["stop", "skip"])
+def test_a_chosen_column_that_there_is_not_is_told_once(name: str, role: str, how: str) -> None:
+    data = all_formats([{"Frage": f"{n}?", "Lösung": "x", "question": "q"} for n in range(3)])[name]
+    message = "No column 'Losung'; the columns are Frage, Lösung, question. Choose one of them."
+    found = take(data, name, mapping={role: "Losung"}, on_bad_rows=how)
+    assert (found.bad, found.error, found.rows) == ({0: message}, message, [])
+    seen = preview_file(io.BytesIO(data), name, parse_options({"mapping": {role: "Losung"}}))
+    assert (seen["error"], seen["bad_lines"]) == (message, [])
+    assert [column["name"] for column in seen["columns"]][:1] == ["Frage"]
+
+
+def test_a_chosen_column_that_some_rows_lack_is_told_by_line() -> None:
+    rows = [{"q": "a"}, {"x": "b", "a": 1}, {"q": "c", "a": 2}]
+    found = take(as_jsonl(rows), mapping={"prompt": "q", "answer": "a"})
     assert found.bad == {
-        1: "Lacks 'a', which the mapping names.",
-        2: "Lacks 'q', which the mapping names.",
+        1: "Lacks 'a', the column chosen for the answer.",
+        2: "Lacks 'q', the column chosen for the prompt.",
     }
-    table = take(b"left,right\na,1\n", "a.csv", mapping={"prompt": "q"})
-    assert list(table.bad) == [1]
+
+
+def test_columns_are_counted_over_the_rows_that_are_stored() -> None:
+    rows = [{"question": "a", "n": 1}, {"x": 1}, {"question": "b", "n": 2}, {"question": "c"}]
+    found = take(as_jsonl(rows), on_bad_rows="skip")
+    assert [text for text in found.warnings if text.startswith("Column")] == [
+        "Column 'n' is present in 2 of 3 rows."
+    ]
 
 
 @pytest.mark.parametrize(
