@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from engine.errors import SpecError
 from engine.parameters import shown
+from engine.rewards.reasoning_gym_tasks import REFUSED, TASKS
 
 from .records import printable, whole_file
 
@@ -46,7 +47,7 @@ def parse_source(values: Mapping[str, Any]) -> dict[str, Any]:
     kind = values.get("kind")
     if kind == "reasoning_gym":
         found: dict[str, Any] = {
-            "task": _matching(values, "task", _TASK, errors),
+            "task": _graded_task(values, errors),
             "seed": _whole(values, "seed", 42, 0, 2**31 - 1, errors),
             "size": _whole(values, "size", 500, 1, MAX_GENERATED, errors),
         }
@@ -63,6 +64,19 @@ def parse_source(values: Mapping[str, Any]) -> dict[str, Any]:
     if errors:
         raise SpecError(errors)
     return {"kind": kind, **found}
+
+
+def _graded_task(values: Mapping[str, Any], errors: dict[str, list[str]]) -> str:
+    """The name of a task whose rows a reward function can grade."""
+    task = _matching(values, "task", _TASK, errors)
+    if reason := REFUSED.get(task):
+        errors["task"] = [
+            f"{task} cannot be graded here: {reason}. Take another, such as leg_counting."
+        ]
+    elif task and task not in TASKS:
+        known = ", ".join(sorted(TASKS))
+        errors["task"] = [f"There is no task {shown(task)} in reasoning-gym; there are: {known}."]
+    return task
 
 
 def _matching(

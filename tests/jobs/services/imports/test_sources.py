@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from engine.errors import DatasetError, SpecError
+from engine.rewards.reasoning_gym_tasks import REFUSED
 from jobs.services.imports import sources
 from jobs.services.imports.sources import describe_source, parse_source, write_source
 
@@ -42,7 +43,7 @@ def rows_of(source: dict[str, Any], **limits: Any) -> list[dict[str, Any]]:
         return [json.loads(line) for line in output]
 
 
-@pytest.mark.parametrize("task", ["countdown", "graph_color", "leg_counting"])
+@pytest.mark.parametrize("task", ["chain_sum", "graph_color", "leg_counting"])
 def test_generated_rows_carry_what_their_scorer_needs(task: str) -> None:
     import reasoning_gym
 
@@ -62,8 +63,18 @@ def test_generated_rows_carry_what_their_scorer_needs(task: str) -> None:
 
 
 def test_an_unknown_task_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(DatasetError, match=r"no task 'nonsense' in reasoning-gym; .*countdown"):
-        rows_of(parse_source({"kind": "reasoning_gym", "task": "nonsense"}))
+    with pytest.raises(SpecError, match=r"no task 'nonsense' in reasoning-gym; .*leg_counting"):
+        parse_source({"kind": "reasoning_gym", "task": "nonsense"})
+
+
+def test_a_task_that_cannot_be_graded_is_refused_with_its_reason() -> None:
+    for task, reason in REFUSED.items():
+        with pytest.raises(SpecError) as caught:
+            parse_source({"kind": "reasoning_gym", "task": task})
+        assert caught.value.fields == {
+            "task": [f"{task} cannot be graded here: {reason}. Take another, such as leg_counting."]
+        }
+    assert parse_source({"kind": "reasoning_gym", "task": "leg_counting"})["size"] == 500
 
 
 @pytest.mark.parametrize(
@@ -76,8 +87,8 @@ def test_an_unknown_task_is_told_with_those_that_there_are() -> None:
             {"kind": "reasoning_gym", "task": "../x", "size": 0, "seed": -1},
             {"task", "size", "seed"},
         ),
-        ({"kind": "reasoning_gym", "task": "a", "size": 20_001}, {"size"}),
-        ({"kind": "reasoning_gym", "task": "a", "size": True}, {"size"}),
+        ({"kind": "reasoning_gym", "task": "maze", "size": 20_001}, {"size"}),
+        ({"kind": "reasoning_gym", "task": "maze", "size": True}, {"size"}),
         ({"kind": "hub"}, {"id"}),
         ({"kind": "hub", "id": "/etc/passwd"}, {"id"}),
         ({"kind": "hub", "id": "../x"}, {"id"}),
