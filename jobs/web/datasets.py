@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import Any
 
@@ -13,10 +14,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from engine.errors import ArtifactError, DatasetError, QuotaError, SpecError
+from engine.rewards.reasoning_gym_tasks import TASKS
 from jobs.models import BaseModel, Dataset, DatasetImport, Tenant
 from jobs.services.base_models import find_base_model
 from jobs.services.dataset_imports import start_source, take_upload
 from jobs.services.datasets import preview
+from jobs.services.imports.findings import grouped_lines
 from jobs.services.imports.options import FORMATS, ROLES, parse_options
 from jobs.services.imports.sources import parse_source
 from jobs.services.imports.text import ENCODINGS
@@ -29,14 +32,18 @@ PREVIEW_ROWS = 20
 LISTED_IMPORTS = 10
 HISTORY = 50
 CHOICES = ("kind", "on_bad_rows", "encoding", "format", "eval_fraction", "has_header")
-ROLE_HELP = {
-    "prompt": "text or a chat",
-    "answer": "what reward functions compare with",
-    "system": "a system message, if any",
-    "input": "text put below the prompt, if any",
-    "title": "of a document",
-    "text": "of a document",
+ROLE_WORDS = {  # label, help
+    "prompt": ("Column of the prompt", "text or a chat"),
+    "answer": ("Column of the answer", "what reward functions compare with"),
+    "system": ("Column of system messages", "each comes before its prompt, if there is any"),
+    "input": ("Column of further text", "put below the prompt, if there is any"),
+    "title": ("Column of the title", "of a document"),
+    "text": ("Column of the text", "of a document"),
 }
+# Fields under "Columns, encoding and split", and errors of a file that a choice there mends: these
+# ask to choose something. static/js/dataset_upload.js goes by the same word.
+CHOICE_FIELDS = {"mapping", "encoding", "format", "eval_fraction", "has_header"}
+ASKS_FOR_CHOICE = re.compile(r"\bcho+se", re.IGNORECASE)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -68,7 +75,7 @@ def _upload(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     except QuotaError as error:
         return _page(request, tenant, errors={"file": [str(error)]}, status=422)
     except DatasetError as error:
-        return _page(request, tenant, errors={"file": [str(error)]}, bad=error, status=422)
+        return _page(request, tenant, errors={"file": [_summary(error)]}, bad=error, status=422)
     if isinstance(taken, DatasetImport):
         return redirect("dataset-import", import_id=taken.pk)
     dataset = taken.dataset
@@ -126,6 +133,24 @@ def _same(dataset: Dataset) -> str:
     )
 
 
+def _summary(error: DatasetError) -> str:
+    """What is said above the table of bad lines, which says the rest."""
+    if not _is_listed(error.num_bad_lines):
+        return str(error)
+    return f"{error.num_bad_lines:,} lines are wrong; each is told below."
+
+
+def _is_listed(num_bad_lines: int) -> bool:
+    """Whether bad lines get a table; a single one is told in a sentence."""
+    return num_bad_lines > 1
+
+
+def _is_of_choices(errors: dict[str, list[str]], bad: DatasetError | None) -> bool:
+    """Whether something under "Columns, encoding and split" would mend it."""
+    told = [str(bad), *(message for _, message in bad.lines)] if bad else []
+    return bool(CHOICE_FIELDS & set(errors)) or any(map(ASKS_FOR_CHOICE.search, told))
+
+
 def _page(
     request: HttpRequest,
     tenant: Tenant | None,
@@ -140,8 +165,15 @@ def _page(
         "imports": DatasetImport.objects.filter(tenant=tenant)[:LISTED_IMPORTS],
         "errors": errors or {},
         "bad": bad,
+        "bad_lines": grouped_lines(bad.lines) if bad and _is_listed(bad.num_bad_lines) else [],
+        "is_of_choices": _is_of_choices(errors or {}, bad),
         "values": request.POST,
-        "roles": [(role, kind, ROLE_HELP[role]) for kind, all_ in ROLES.items() for role in all_],
+        "roles": [
+            (role, kind, *ROLE_WORDS[role], request.POST.get(f"mapping.{role}", ""))
+            for kind, roles in ROLES.items()
+            for role in roles
+        ],
+        "generated_tasks": sorted(TASKS),
         "encodings": ENCODINGS,
         "formats": FORMATS,
         "max_mib": settings.MAX_UPLOAD_MIB,
@@ -157,7 +189,11 @@ def dataset_import(request: HttpRequest, import_id: uuid.UUID) -> HttpResponse:
     row = rows.filter(pk=import_id).first()
     if row is None:
         raise Http404("There is no such import.")
-    return render(request, "datasets/import.html", {"row": row})
+    context = {
+        "row": row,
+        "bad_lines": grouped_lines(row.lines) if _is_listed(row.num_bad_lines) else [],
+    }
+    return render(request, "datasets/import.html", context)
 
 
 @require_safe
@@ -182,6 +218,7 @@ def dataset_detail(request: HttpRequest, dataset_id: uuid.UUID) -> HttpResponse:
         "page_number": number,
         "num_pages": num_pages,
         "problem": problem,
+        "left_out": grouped_lines(dataset.skipped),
         "notice": _notice(request, dataset),
         "versions": found.filter(tenant=dataset.tenant, name=dataset.name).order_by("-version")[
             :HISTORY

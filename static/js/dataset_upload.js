@@ -8,6 +8,9 @@ const HEAD_BYTES = 256 * 1024;
 const WHOLE_BYTES = 1_500_000; // Parquet tells its columns at its end only
 const WAIT_MS = 300;
 const SHOWN_COLUMNS = 30;
+// Errors that a choice of columns, encoding or header mends: they ask to choose; see jobs/web/datasets.py.
+const ASKS_FOR_CHOICE = /\bcho+se/i;
+const CHOICE_FIELDS = ["mapping", "encoding", "format", "eval_fraction", "has_header"];
 
 const form = document.querySelector("form[data-upload]");
 const field = (name) => form.elements.namedItem(name);
@@ -20,7 +23,9 @@ function choices(data) {
     if (!input.closest("[hidden]") && input.value.trim()) mapping[input.dataset.role] = input.value.trim();
   }
   data.set("mapping", JSON.stringify(mapping));
-  for (const name of ["kind", "on_bad_rows", "encoding", "format", "has_header", "eval_fraction"]) data.set(name, field(name).value);
+  for (const name of ["kind", "on_bad_rows", "encoding", "format", "has_header", "eval_fraction"]) {
+    if (!field(name).closest("[hidden]")) data.set(name, field(name).value);
+  }
   return data;
 }
 
@@ -52,21 +57,28 @@ async function preview() {
   } catch {
     found = { error: "The preview did not arrive; the upload itself may still work." };
   }
-  if (number === asked) panel.replaceChildren(...parts(found, file));
+  if (number !== asked) return;
+  panel.replaceChildren(...parts(found, file));
+  openChoices(found.error);
 }
 
 function parts(found, file) {
-  if (found.error && !found.rows?.length) return [alert("bad", "This file cannot be read as it is", [found.error])];
+  const isUnread = found.error && !found.rows?.length;
+  if (isUnread && !found.columns?.length) return [alert("bad", "This file cannot be read as it is", [found.error])];
   for (const input of form.querySelectorAll("[data-role]")) input.placeholder = found.mapping[input.dataset.role] ?? "";
   document.getElementById("upload-columns").replaceChildren(...found.columns.map(({ name }) => Object.assign(document.createElement("option"), { value: name })));
   const what = [found.format + (found.is_gzip ? " in gzip" : ""), found.encoding, found.is_head ? `first ${count(found.num_rows)} rows looked at` : `${count(found.num_rows)} rows looked at`];
   const facts = make("p", `${file.name}: ${what.filter(Boolean).join(", ")}`, "note break");
   facts.setAttribute("role", "status");
   const shown = [facts];
-  if (found.error) shown.push(alert("bad", "The file breaks off", [found.error]));
+  if (found.error) shown.push(alert("bad", isUnread ? "This file cannot be read as it is" : "The file breaks off", [found.error]));
   if (found.warnings.length) shown.push(alert("warn", "Worth knowing", found.warnings));
   shown.push(columnTable(found));
-  if (found.bad_lines.length) shown.push(badLines("Bad rows", found.bad_lines, found.num_bad_lines));
+  if (found.bad_lines.length) {
+    const table = badLines("Bad rows", found.bad_lines, found.num_bad_lines);
+    table.dataset.badRows = "";
+    shown.push(table);
+  }
   shown.push(...found.rows.map(rowCard));
   return shown;
 }
@@ -161,11 +173,21 @@ function refuse(found) {
   delete form.dataset.isSent;
   form.querySelector("[data-sending]").hidden = true;
   const box = form.querySelector("[data-refused]");
-  box.replaceChildren(alert("bad", "Nothing was stored", [problemOf(found)]));
-  const lines = (found.lines ?? []).filter(({ line }) => line);
-  if (lines.length) box.append(badLines("Lines to mend", lines, found.num_bad_lines));
+  const lines = found.lines ?? [];
+  const isListed = found.num_bad_lines > 1; // a single one is told in a sentence
+  const problem = isListed ? `${count(found.num_bad_lines)} lines are wrong; each is told below.` : problemOf(found);
+  box.replaceChildren(alert("bad", "Nothing was stored", [problem]));
+  if (isListed) box.append(badLines("Lines to mend", lines, found.num_bad_lines));
+  asked += 1; // a preview under way would say the same again
+  clearTimeout(timer);
+  form.querySelector("[data-bad-rows]")?.remove();
+  openChoices([problem, ...lines.map(({ message }) => message)].join(" "), found.fields);
   box.hidden = false;
   box.focus();
+}
+
+function openChoices(text, fields = {}) {
+  if (ASKS_FOR_CHOICE.test(text) || CHOICE_FIELDS.some((name) => name in (fields ?? {}))) form.querySelector("[data-choices]").open = true;
 }
 
 function showRoles() {
@@ -185,6 +207,7 @@ if (sourceKind) {
 
 if (form) {
   const soon = () => {
+    form.querySelector("[data-refused]").hidden = true;
     clearTimeout(timer);
     timer = setTimeout(preview, WAIT_MS);
   };

@@ -70,6 +70,47 @@ def test_a_file_is_previewed_changed_and_stored(
         _picture(page, f"stored-{theme}-{size}")
 
 
+def test_what_a_choice_mends_opens_the_choices_and_is_told_once(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "sums.csv"
+    file.write_text("Frage,Wert\n" + "".join(f"{n}?,{n}\n" for n in range(60)))
+    sign_in(context, alice)
+    page.goto("/datasets/")
+    page.get_by_label("File").set_input_files(file)
+    preview = page.locator("[data-preview]")
+    expect(preview).to_contain_text("or say that the first row is no header.")
+    page.get_by_label("Column of the prompt").fill("Fragen")  # visible: the choices are open
+    expect(preview).to_contain_text("No column 'Fragen'; the columns are Frage, Wert.")
+    page.get_by_role("button", name="Upload").click()
+    refused = page.locator("[data-refused]")
+    expect(refused).to_contain_text("No column 'Fragen'; the columns are Frage, Wert.")
+    expect(refused.locator("table")).to_have_count(0)
+    page.get_by_label("Column of the prompt").fill("Frage")
+    expect(refused).to_be_hidden()
+    expect(preview.locator(".model-text").first).to_have_text("0?")
+    page.get_by_label("What it is").select_option("corpus")
+    expect(page.get_by_text("One document a line or record")).to_be_visible()
+    expect(page.get_by_label("Share set aside")).to_be_hidden()
+
+
+def test_bad_rows_are_grouped_in_one_table(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "ragged.csv"
+    file.write_text("question,answer\na,1\n" + "cell\n" * 60)
+    sign_in(context, alice)
+    page.goto("/datasets/")
+    page.get_by_label("File").set_input_files(file)
+    told = page.get_by_text("Has 1 cell; the header has 2 columns.")
+    expect(page.get_by_role("rowheader", name="3–62")).to_be_visible()
+    expect(told).to_have_count(1)
+    page.get_by_role("button", name="Upload").click()
+    expect(page.locator("[data-refused]")).to_contain_text("60 lines are wrong")
+    expect(page.get_by_role("rowheader", name="3–62")).to_be_visible()
+    expect(told).to_have_count(1)
+
+
 def test_the_same_file_again_is_said_to_be_there(
     page: Page, context: BrowserContext, sign_in: Any, alice: Any, tmp_path: Path
 ) -> None:

@@ -134,3 +134,67 @@ def test_what_a_file_holds_is_text_on_every_page(browser_of: Any, alice: Any) ->
     text = upload(browser, data, "<b>.csv").content.decode()
     assert "&lt;script&gt;x&lt;/script&gt;" in text and "&lt;img src=x&gt;" in text
     assert "<script>x" not in text and "<img src=x>" not in text and "<b>.csv" not in text
+
+
+def test_equal_messages_are_one_line_of_one_table(browser_of: Any, alice: Any) -> None:
+    data = b"question,answer\n" + b"one cell\n" * 60 + b"q,a\nx,y,z\n"
+    text = upload(browser_of(alice), data).content.decode()
+    assert text.count("Has 1 cell; the header has 2 columns.") == 1
+    assert '<th scope="row" class="number">2–61</th>' in text
+    assert '<th scope="row" class="number">63</th>' in text
+    assert "61 lines are wrong; each is told below." in text
+    one = upload(browser_of(alice), b"question,answer\nb\n").content.decode()
+    assert "Lines to mend" not in one and "Line 2: Has 1 cell;" in one
+    upload(browser_of(alice), data, on_bad_rows="skip")
+    left_out = browser_of(alice).get(f"/datasets/{Dataset.objects.get().pk}/").content.decode()
+    assert '<th scope="row" class="number">2–61</th>' in left_out
+
+
+OPEN = "<details data-choices open>"
+
+
+@pytest.mark.parametrize(
+    ("data", "fields", "message"),
+    [
+        (b"left,right\na,1\n", {}, "or say that the first row is no header."),
+        (
+            "Frage,L\u00f6sung\na,1\n".encode(),
+            {"mapping.prompt": "Losung"},
+            "columns are Frage, Lö",
+        ),
+        ("question\ncaf\u00e9\n".encode("latin-1"), {}, "choose the encoding"),
+        (b"question\na\n", {"eval_fraction": "7"}, "Must be a number from 0 to 0.5"),
+    ],
+)
+def test_the_choices_are_open_where_one_of_them_mends_the_file(
+    browser_of: Any, alice: Any, data: bytes, fields: dict[str, str], message: str
+) -> None:
+    browser = browser_of(alice)
+    assert OPEN not in browser.get("/datasets/").content.decode()
+    text = upload(browser, data, **fields).content.decode()
+    assert message in text and OPEN in text and "has_header=" not in text
+    for name, value in fields.items():
+        assert f'name="{name}"' in text and f'value="{value}"' in text
+    assert OPEN not in upload(browser, b"question,answer\nb\n").content.decode()
+
+
+def test_a_task_that_cannot_be_graded_is_neither_offered_nor_generated(
+    browser_of: Any, alice: Any
+) -> None:
+    browser = browser_of(alice)
+    text = browser.get("/datasets/").content.decode()
+    assert '<option value="leg_counting">' in text and "countdown" not in text
+    fields = {"kind": "reasoning_gym", "name": "x", "task": "countdown"}
+    refused = browser.post("/datasets/source/", fields)
+    assert refused.status_code == 422
+    assert "countdown cannot be graded here: its scorer parses" in refused.content.decode()
+    assert not DatasetImport.objects.exists()
+
+
+def test_generated_rows_are_listed_as_an_import_without_a_size(browser_of: Any, alice: Any) -> None:
+    browser = browser_of(alice)
+    fields = {"kind": "reasoning_gym", "name": "legs", "task": "leg_counting", "size": "3"}
+    browser.post("/datasets/source/", fields)
+    text = browser.get("/datasets/").content.decode()
+    assert '<h2 id="imports-title">Imports</h2>' in text
+    assert '<td class="number">–</td>' in text and "0 B" not in text
