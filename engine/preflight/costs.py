@@ -59,8 +59,13 @@ def estimate_costs(
     num_prompts: int,
     tokens_per_day: int,
     tokens_today: int,
+    least_trained: float = 1.0,
 ) -> Costs | None:
-    """None if nothing was generated. mean_prompt: tokens; num_prompts: usable ones, in all."""
+    """None if nothing was generated.
+
+    mean_prompt: tokens; num_prompts: usable ones, in all; least_trained: share of completions that
+    training passes see at the least, which leave out groups that teach nothing.
+    """
     made = [one for one in outcomes if one.is_generated]
     if not made:
         return None
@@ -69,9 +74,16 @@ def estimate_costs(
     generated = [sequences * length for length in _mean_lengths(made, config)]
     step = [config.batch_size * mean_prompt + sequences * observed + one for one in generated]
     task = [config.max_steps * tokens for tokens in step]
-    computed = [tokens + sequences * (mean_prompt + observed) for tokens in generated]
+    trained = [least_trained * generated[0], generated[1]]
+    computed = [  # a prompt once for all its completions, or with each of them
+        least_trained * step[0],
+        generated[1] + sequences * (mean_prompt + observed),
+    ]
     faster = min(FASTER_IN_BATCH, max(1.0, sequences / max(1, speeds.num_at_once)))
-    seconds = [config.max_steps * one for one in _step_seconds(generated, computed, faster, speeds)]
+    seconds = [
+        config.max_steps * one
+        for one in _step_seconds(generated, trained, computed, faster, speeds)
+    ]
     left = max(0, tokens_per_day - tokens_today) if tokens_per_day else None
     days = [_days(tokens, tokens_per_day, left or 0) for tokens in task]
     return Costs(
@@ -107,19 +119,23 @@ def _mean_lengths(made: Sequence[Outcome], config: TaskConfig) -> tuple[float, f
 
 
 def _step_seconds(
-    generated: Sequence[float], computed: Sequence[float], faster: float, speeds: Speeds
+    generated: Sequence[float],
+    trained: Sequence[float],
+    computed: Sequence[float],
+    faster: float,
+    speeds: Speeds,
 ) -> tuple[float, ...]:
     """Low and high, of generation and training in turn; () where no speed is known.
 
-    generated, computed: tokens of a step and of its training pass, low and high. faster: in the
-    task's batches than in the check, at the most.
+    Tokens, low and high. generated: of a step; trained: of these, in its training pass; computed:
+    there in all. faster: in the task's batches than in the check, at the most.
     """
     if not speeds.tokens_per_s:
         return ()
     low = generated[0] / (faster * speeds.tokens_per_s)
     high = (1 + speeds.num_other_tasks) * generated[1] / speeds.tokens_per_s
     if speeds.train_tokens_per_s:
-        training = [tokens / speeds.train_tokens_per_s for tokens in generated]
+        training = [tokens / speeds.train_tokens_per_s for tokens in trained]
     else:
         ratios = (MOST_TRAINED_PER_GENERATED, TRAINED_PER_GENERATED)
         training = [

@@ -232,6 +232,7 @@ class _Check:
                 f"{num_tried} of {len(found.prompts)} chosen prompts were tried: the time was up."
             )
         ends_at = time.monotonic() + COLUMNS_S
+        variance = zero_variance(groups_of(outcomes), self.config.group_size)
         lengths = found.lengths
         share_usable = lengths.num_usable / max(1, lengths.num_looked_at)
         return replace(
@@ -243,7 +244,7 @@ class _Check:
                 is_shortened=episodes.max_new_tokens < self.config.max_completion_length,
                 latencies_s=self.timings.by_grader,
             ),
-            zero_variance=zero_variance(groups_of(outcomes), self.config.group_size),
+            zero_variance=variance,
             other_columns=better_columns(
                 self.graders,
                 episodes.completions,
@@ -258,6 +259,7 @@ class _Check:
                 num_prompts=round(share_usable * lengths.num_rows),
                 tokens_per_day=self.row.tenant.tokens_per_day,
                 tokens_today=checks.tokens_today(self.row.tenant),
+                least_trained=1.0 - variance.high if variance and self.config.beta == 0 else 1.0,
             ),
             examples=examples_of(
                 outcomes, found.prompts, self.graders, random.Random(self.config.seed)

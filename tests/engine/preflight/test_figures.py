@@ -108,7 +108,7 @@ def test_what_the_environment_said_is_told_apart_from_what_was_generated() -> No
     assert (found.length_max, found.observed_of_truncated, found.mean_observed) == (20, 44, 22)
 
 
-def _costs(speeds: Speeds, per_day: int = 0, today: int = 0) -> Any:
+def _costs(speeds: Speeds, per_day: int = 0, today: int = 0, least_trained: float = 1.0) -> Any:
     config = parse_config(
         {"batch_size": 2, "group_size": 4, "max_steps": 10, "max_completion_length": 100}
     )
@@ -122,6 +122,7 @@ def _costs(speeds: Speeds, per_day: int = 0, today: int = 0) -> Any:
         num_prompts=40,
         tokens_per_day=per_day,
         tokens_today=today,
+        least_trained=least_trained,
     )
 
 
@@ -147,13 +148,19 @@ def test_only_a_batch_larger_than_the_check_can_be_faster() -> None:
         assert found.seconds_low == pytest.approx(10 * (200 / (100 * faster) + 200 / 40))
 
 
-def test_where_nothing_was_trained_lately_a_pass_reads_every_prompt_with_every_trajectory() -> None:
-    """8 sequences of 50 + 5 read and 25 to 55 generated tokens; 16 or 2 in a generated one's time.
+def test_groups_that_teach_nothing_are_not_trained_on_and_make_the_least_time_shorter() -> None:
+    found = _costs(Speeds(100.0, train_tokens_per_s=40.0), least_trained=0.25)
+    assert found.seconds_low == pytest.approx(10 * (200 / 200 + 0.25 * 200 / 40))
+    assert found.seconds_high == pytest.approx(5 + 10 * (440 / 100 + 440 / 40))
 
-    Generating itself is twice as fast at the most.
+
+def test_where_nothing_was_trained_lately_a_pass_reads_every_prompt_with_every_trajectory() -> None:
+    """8 sequences of 50 + 5 read and 55 generated tokens, two in the time of a generated one.
+
+    At the least 2 prompts of 50, and 8 times 5 read and 25 generated; 16 in that time.
     """
     found = _costs(Speeds(tokens_per_s=100.0))
-    assert found.seconds_low == pytest.approx(10 * (200 / 200 + 8 * (50 + 5 + 25) / 1600))
+    assert found.seconds_low == pytest.approx(10 * (200 / 200 + (2 * 50 + 8 * (5 + 25)) / 1600))
     assert found.seconds_high == pytest.approx(5 + 10 * (440 / 100 + 8 * (50 + 5 + 55) / 200))
 
 
