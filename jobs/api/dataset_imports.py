@@ -51,7 +51,7 @@ class SourceSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(help_text="of the dataset")
     tenant = serializers.CharField(required=False, help_text="slug; not needed if in one only")
     source = serializers.DictField(
-        help_text='{"kind": "reasoning_gym", "task": "countdown", "seed": 42, "size": 500} or'
+        help_text='{"kind": "reasoning_gym", "task": "leg_counting", "seed": 42, "size": 500} or'
         ' {"kind": "hub", "id": "openai/gsm8k", "config": "main", "split": "train",'
         ' "revision": "", "max_rows": 100000}'
     )
