@@ -20,7 +20,7 @@ from engine.types import ToolCall, Trajectory
 
 AGAIN = "Wrong. Again, only the number."
 URL = "MARLAAS_SLOW_TOOL_URL"  # in the surroundings of the environment worker
-TIMEOUT_S = 300.0
+TIMEOUT_S = 3_600.0
 
 
 class SlowToolServer:
