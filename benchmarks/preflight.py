@@ -77,7 +77,8 @@ def stories(rng: random.Random, count: int) -> Iterator[dict[str, Any]]:
 
 CASES = (
     Case("in order", small_sums, ""),
-    Case("zero variance", large_products, "none_solved"),
+    # Ten digits do not fit in the 12 tokens of the others, which would be a fault of its own.
+    Case("zero variance", large_products, "none_solved", config={"max_completion_length": 64}),
     Case("over-long", stories, "all_overlong", config={"max_prompt_length": 128}),
     Case("wrongly mapped", small_sums, "wrong_column", target="number"),
 )
