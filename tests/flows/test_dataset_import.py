@@ -51,6 +51,7 @@ def test_a_packed_file_is_read_by_a_chore_of_the_stack(make_owner: Any) -> None:
 
 def test_rows_are_generated_by_a_chore_of_the_stack(make_owner: Any) -> None:
     client = make_owner("generators").client
+    pytest.importorskip("reasoning_gym", reason="the extra reasoning is not installed")
     source = {"kind": "reasoning_gym", "task": "leg_counting", "seed": 1, "size": 50}
     begun = client.post("dataset-imports", {"name": "legs", "source": source})
     done = ended(client, begun["id"])

@@ -19,8 +19,11 @@ def main(task: str, seed: int, size: int) -> None:
     """Write the rows. Exits with 1 and a sentence if there are none."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    import reasoning_gym
-    from reasoning_gym.factory import DATASETS
+    try:
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
+    except ImportError:
+        sys.exit("reasoning-gym is not installed here: ask the operator for the extra 'reasoning'.")
 
     if task not in DATASETS or task == "composite":
         sys.exit(f"There is no task {task!r} in reasoning-gym; there are: {', '.join(DATASETS)}.")

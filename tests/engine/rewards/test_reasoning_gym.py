@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reasoning_gym
-from reasoning_gym.factory import DATASETS
 
 from engine.rewards import Grade, Sample, Services, grade, parse_graders
 from engine.rewards.reasoning_gym_tasks import REFUSED, TASKS
 from engine.rewards.workers import Workers
 
+reasoning_gym = pytest.importorskip("reasoning_gym", reason="the extra reasoning is not installed")
+DATASETS = pytest.importorskip("reasoning_gym.factory").DATASETS
 Row = dict[str, Any]
 
 

@@ -231,6 +231,7 @@ def test_a_large_file_is_read_after_the_answer(
 
 
 def test_generated_rows_become_a_dataset(api: APIClient, client_of: Any, vera: Any) -> None:
+    pytest.importorskip("reasoning_gym", reason="the extra reasoning is not installed")
     source = {"kind": "reasoning_gym", "task": "leg_counting", "seed": 3, "size": 6}
     body = {"name": "legs", "source": source, "options": {"eval_fraction": 0.5}}
     assert client_of(vera).post("/api/v1/dataset-imports", body).status_code == 403

@@ -45,7 +45,9 @@ def rows_of(source: dict[str, Any], **limits: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("task", ["chain_sum", "graph_color", "leg_counting"])
 def test_generated_rows_carry_what_their_scorer_needs(task: str) -> None:
-    import reasoning_gym
+    reasoning_gym = pytest.importorskip(
+        "reasoning_gym", reason="the extra reasoning is not installed"
+    )
 
     source = parse_source({"kind": "reasoning_gym", "task": task, "seed": 7, "size": "4"})
     made = rows_of(source)
