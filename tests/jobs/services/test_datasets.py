@@ -112,7 +112,7 @@ def test_other_line_separators_are_text(upload: Any) -> None:
         ('{"prompt": "a", "x": %s}' % ("9" * 5000), "is too large."),
         ('{"prompt": "a", "prompt": "b"}', "The key 'prompt' comes twice."),
         ('{"prompt": "a\\u0000"}', "must not contain the character NUL"),
-        ('{"prompt": "a\tb"}', "Invalid control character"),
+        ('{"prompt": "a\tb"}', "inside a text stands a line break, tab or other control character"),
         ('{{"prompt": "a", "x": {}1{}}}'.format("[" * 40, "]" * 40), "Nested more than 32 deep."),
         (
             '{{"prompt": "a", "x": {}1{}}}'.format("[" * 9000, "]" * 9000),

@@ -11,9 +11,15 @@ from django.core.exceptions import PermissionDenied
 from engine.errors import SpecError
 from jobs.models import (
     Dataset,
+    DatasetImport,
+    Grader,
+    GraderUse,
+    GraderVersion,
     Group,
     Member,
     PolicyVersion,
+    Preflight,
+    Secret,
     Span,
     Step,
     Task,
@@ -24,7 +30,10 @@ from jobs.services.tenants import choose_tenant, require_writer, set_quotas
 
 pytestmark = pytest.mark.django_db
 
-OWNED = (Dataset, Group, Member, PolicyVersion, Span, Step, Task, Tenant, TokenUsage)
+OWNED = (
+    *(Dataset, DatasetImport, Grader, GraderUse, Group, Member, PolicyVersion, Preflight),
+    *(Secret, Span, Step, Task, Tenant, TokenUsage),
+)
 
 
 @pytest.fixture
@@ -37,6 +46,19 @@ def one_of_each(task: Task) -> None:
     Span.objects.create(task=task, stage="rollout", worker="w", step=0, started_at=now)
     PolicyVersion.objects.create(task=task, number=0, digest="d", key="k")
     TokenUsage.objects.create(tenant=task.tenant, day=now.date())
+    DatasetImport.objects.create(tenant=task.tenant, name="large")
+    grader = Grader.objects.create(tenant=task.tenant, name="mine")
+    version = GraderVersion.objects.create(grader=grader, number=1, type="length", spec={})
+    GraderUse.objects.create(task=task, place=0, version=version, name="mine", number=1)
+    Secret.objects.create(tenant=task.tenant, name="key", host="a.example")
+    Preflight.objects.create(
+        tenant=task.tenant,
+        name="check",
+        base_model=task.base_model,
+        dataset=task.dataset,
+        config={},
+        graders=[],
+    )
 
 
 @pytest.mark.parametrize("model", OWNED)
