@@ -50,8 +50,9 @@ def test_a_task_is_checked_beside_its_form(
     report = make_report([[0.0] * 4] * 8, stop_reason="length")
     checks.finish(row, report.to_json(diagnose(report)), 0)
     first = page.locator("[data-problem]").first
-    expect(first).to_have_attribute("data-problem", "none_solved")
-    expect(first).to_contain_text("No completion got any reward in all 8 prompts")
+    expect(first).to_have_attribute("data-problem", "most_truncated")
+    second = page.locator("[data-problem=none_solved]")
+    expect(second).to_contain_text("No completion got any reward in all 8 prompts")
     expect(page.locator("[data-preflight-said]")).to_contain_text("The check is done: 2 findings")
     expect(page.get_by_label("Name", exact=True)).to_have_value("half typed")
     assert page.url.endswith("/tasks/new/")
