@@ -28,6 +28,7 @@ from .vllm_replica import Replica
 from .vllm_requests import Deadline, completion_body, generation_of, require_servable
 from .vllm_server import ServerCommand
 
+CANCEL_AGAIN_S = 1.0
 TICK_S = 1.0
 MAX_HOMES = 4096  # sessions and groups whose server is remembered
 MAX_LOST = 3
@@ -105,9 +106,11 @@ class Dispatcher:
         self._keepers.append(asyncio.create_task(self._tick()))
 
     async def shut(self) -> None:
-        for task in self._keepers:
-            task.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        keepers = set(self._keepers)
+        while keepers:  # a cancellation that meets a connection being made may get lost in it
+            for task in keepers:
+                task.cancel()
+            _, keepers = await asyncio.wait(keepers, timeout=CANCEL_AGAIN_S)
         await self.end_all()
         for replica in self.replicas:
             await replica.close()
