@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from ..errors import EnvironmentFault
 from ..parameters import parameter, shown
 from ..types import Trajectory, unpack_ids
-from . import verifiers_library as library
+from . import verifiers_library
 from .environment import Chat, Context, Reply
 from .registry import ENVIRONMENTS
 from .verifiers_episodes import LOAD_S, STEP_S, Episodes, told
@@ -78,7 +78,7 @@ class VerifiersEnvironment:
 
     async def _loaded(self) -> Any:
         def load() -> Any:
-            return library.load(self.id, json.loads(self.args))
+            return verifiers_library.load(self.id, json.loads(self.args))
 
         return await _guarded(_episodes().environment(self.id, self.args, load), LOAD_S)
 
@@ -87,7 +87,7 @@ async def _scored(key: str, environment: Any) -> float:
     state = await _episodes().state(key)
     if state is None:
         raise EnvironmentFault("the state of the episode was lost before it was scored")
-    return await library.score(environment, state)
+    return await verifiers_library.score(environment, state)
 
 
 async def _guarded(work: Any, limit_s: float) -> Any:
@@ -104,7 +104,7 @@ async def _guarded(work: Any, limit_s: float) -> Any:
 
 @cache
 def _episodes() -> Episodes:
-    return Episodes(library.rollout)
+    return Episodes(verifiers_library.rollout)
 
 
 def _ids(trajectory: Trajectory, place: int) -> list[int]:

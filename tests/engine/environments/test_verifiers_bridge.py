@@ -171,7 +171,7 @@ def test_an_environment_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     async def hang(*arguments: Any) -> None:
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(verifiers_bridge.library, "rollout", hang)
+    monkeypatch.setattr(verifiers_bridge.verifiers_library, "rollout", hang)
     with pytest.raises(EnvironmentFault, match=r"longer than 0\.2 s"):
         reply_to(said("1"))
     assert num_kept() == 0
