@@ -147,6 +147,11 @@ class TrajectoryKey:
     attempt: int  # 1, 2, … ; a late result of an earlier attempt is dropped
     index: int  # 0 … group_size - 1
 
+    @property
+    def name(self) -> str:
+        """Of the attempt at the trajectory, for whoever keeps something of it between its turns."""
+        return f"{self.group}:{self.attempt}:{self.index}"
+
 
 @dataclass(frozen=True)
 class Trajectory:

@@ -58,7 +58,7 @@ class ToolUse:
         """The results of the last turn's calls, or the end."""
         ids = last_answer(trajectory)
         parsed = self._format(context.chat).parse(context.chat.decode(ids), self.tools)
-        services = replace(context.services, episode=_episode(trajectory))
+        services = replace(context.services, episode=trajectory.key.name)
         if end := self._end(trajectory, parsed, context):
             await self._let_go(services)
             return end
@@ -134,11 +134,6 @@ class ToolUse:
         """Results that fit into max_observation_length tokens, each with its share."""
         share = max(4, self.max_observation_length // len(texts))
         return [chat.cut(text, share) for text in texts]
-
-
-def _episode(trajectory: Trajectory) -> str:
-    key = trajectory.key
-    return f"{key.group}:{key.attempt}:{key.index}"
 
 
 def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:

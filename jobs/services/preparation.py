@@ -20,11 +20,12 @@ from django.utils import timezone
 from engine.adapters.digest import adapter_digest
 from engine.adapters.files import write_adapter
 from engine.adapters.initial import initial_adapter
+from engine.config import TaskConfig
 from engine.errors import DatasetError
 from engine.models.shapes import linear_shapes
 from engine.types import pack_ids
 from jobs import artifacts
-from jobs.models import PolicyVersion, Task
+from jobs.models import BaseModel, PolicyVersion, Task
 from jobs.services import events
 from jobs.services.datasets import read_rows
 from jobs.services.failures import told
@@ -148,21 +149,25 @@ def _tokenised(task: Task, found: _Found) -> Iterator[dict[str, Any]]:
 
 def make_initial_version(task: Task) -> tuple[str, str, int]:
     """Store version 0, the untrained adapter: (digest, key, bytes)."""
-    config = task.hyperparameters
-    shapes = linear_shapes(task.base_model.path)
-    tensors = initial_adapter(shapes, config.lora_rank, config.target_modules, config.seed)
-    digest = adapter_digest(tensors)
-    key = version_key(task.pk, 0, digest)
     with tempfile.TemporaryDirectory() as directory:
-        write_adapter(
-            directory,
-            tensors,
-            rank=config.lora_rank,
-            alpha=config.lora_alpha,
-            target_modules=config.target_modules,
-            base_model=task.base_model.slug,
-        )
+        digest = write_untrained_adapter(directory, task.hyperparameters, task.base_model)
+        key = version_key(task.pk, 0, digest)
         return digest, key, artifacts.put_directory(key, Path(directory))
+
+
+def write_untrained_adapter(directory: str, config: TaskConfig, base_model: BaseModel) -> str:
+    """Write the adapter that a task begins with, which changes nothing; returns its digest."""
+    shapes = linear_shapes(base_model.path)
+    tensors = initial_adapter(shapes, config.lora_rank, config.target_modules, config.seed)
+    write_adapter(
+        directory,
+        tensors,
+        rank=config.lora_rank,
+        alpha=config.lora_alpha,
+        target_modules=config.target_modules,
+        base_model=base_model.slug,
+    )
+    return adapter_digest(tensors)
 
 
 def version_key(task_id: Any, number: int, digest: str) -> str:

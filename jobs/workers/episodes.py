@@ -39,7 +39,8 @@ async def answer(
         log.warning("no answer to %s", trajectory.key, exc_info=True)
         failed = replace(trajectory, stop_reason="error")
         result = Grade(None, {}, f"The environment failed: {failures.told(error)}"[:500])
-        return _graded(failed, context, result, started_at), True
+        text = context.chat.decode(trajectory.completion_ids)
+        return _graded(failed, text, context, result, started_at), True
     if not reply.is_over:
         limits = message["max_turns"], message["max_new_tokens"]
         reason = limit_reached(trajectory, reply, *limits)
@@ -68,7 +69,7 @@ async def _over(
     own = await _own_score(environment, trajectory)
     sample = Sample(last, row, transcript, _counts(trajectory), *own)
     result = await grade(context.graders, sample, context.services)
-    return _graded(trajectory, context, result, started_at)
+    return _graded(trajectory, transcript, context, result, started_at)
 
 
 async def _own_score(environment: Environment, trajectory: Trajectory) -> tuple[float | None, str]:
@@ -95,11 +96,12 @@ def _counts(trajectory: Trajectory) -> dict[str, int]:
 
 
 def _graded(
-    trajectory: Trajectory, context: Context, result: Grade, started_at: float
+    trajectory: Trajectory, text: str, context: Context, result: Grade, started_at: float
 ) -> Trajectory:
+    """text: of everything after the prompt."""
     return replace(
         trajectory,
-        text=context.chat.decode(trajectory.completion_ids),
+        text=text,
         reward=result.reward,
         rewards=result.rewards,
         error=result.error,

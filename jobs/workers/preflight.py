@@ -19,14 +19,10 @@ from typing import Any
 
 from celery import signals
 
-from engine.adapters.digest import adapter_digest
-from engine.adapters.files import write_adapter
-from engine.adapters.initial import initial_adapter
 from engine.config import TaskConfig
 from engine.environments import Context, ToolUse
 from engine.errors import ModelError
 from engine.models.chat import ChatTokenizer
-from engine.models.shapes import linear_shapes
 from engine.models.template_check import check_template
 from engine.preflight import (
     Report,
@@ -45,7 +41,7 @@ from jobs.models import Preflight
 from jobs.services import preflight as checks
 from jobs.services import samples
 from jobs.services.failures import told
-from jobs.services.preparation import chat_tokenizer
+from jobs.services.preparation import chat_tokenizer, write_untrained_adapter
 from jobs.services.secrets import named_secrets, secrets_of
 from jobs.workers import environment
 from jobs.workers.preflight_data import Look, look
@@ -208,20 +204,10 @@ class _Check:
 
     def _put_adapter(self) -> str:
         """Store the task's untrained adapter, which changes nothing; returns its digest."""
-        config, base = self.config, self.row.base_model
-        shapes = linear_shapes(base.path)
-        tensors = initial_adapter(shapes, config.lora_rank, config.target_modules, config.seed)
         with tempfile.TemporaryDirectory() as directory:
-            write_adapter(
-                directory,
-                tensors,
-                rank=config.lora_rank,
-                alpha=config.lora_alpha,
-                target_modules=config.target_modules,
-                base_model=base.slug,
-            )
+            digest = write_untrained_adapter(directory, self.config, self.row.base_model)
             artifacts.put_directory(self._adapter_key, Path(directory))
-        return adapter_digest(tensors)
+        return digest
 
     def _with_samples(self, report: Report, found: Look, episodes: Episodes) -> Report:
         """The report, completed by what was sampled."""

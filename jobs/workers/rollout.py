@@ -85,8 +85,7 @@ class _Held:
     @property
     def id(self) -> str:
         """What the engine calls the trajectory, and the session that its turns are."""
-        key = self.trajectory.key
-        return f"{key.group}:{key.attempt}:{key.index}"
+        return self.trajectory.key.name
 
     @property
     def attempt(self) -> tuple[str, int]:
