@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from .pacing import PACED
 from .passes import TrainingLine
 from .rollouts import Dispatches
 from .room import SEQUENCES
-from .snapshot import Explain, GroupView, StepView, TaskView, TenantView
+from .snapshot import Explain, StepView, TaskView, TenantView
 from .world import World
 
 MAX_TOLD_PLACES = 10  # in a tenant's queue
@@ -75,11 +76,12 @@ def _explanation(
         return "paused", "your organisation is suspended: nothing new is started"
     if task.version < 0:
         return "preparing", "preparing the prompts and the first version"
-    if task.step is None:
-        return "rollout", _unopened_reason(tenant)
-    if task.step.state == "open":
-        return _rollout_explanation(world, task, task.step, sent, lack)
-    return _training_explanation(world, task, task.step, line)
+    if not task.steps:
+        return "rollout", _unopened_reason(world, task)
+    step = task.steps[0]  # later ones wait for it
+    if step.state == "open":
+        return _rollout_explanation(world, task, step, sent, lack)
+    return _training_explanation(world, task, step, line)
 
 
 def _queued_reason(tenant: TenantView) -> str:
@@ -89,8 +91,12 @@ def _queued_reason(tenant: TenantView) -> str:
     return f"your organisation runs as many tasks as it may at once, {tenant.max_concurrent_tasks}"
 
 
-def _unopened_reason(tenant: TenantView) -> str:
-    """Of a task that has no step and got none now: only its tenant's quota keeps it so."""
+def _unopened_reason(world: World, task: TaskView) -> str:
+    """Of a task that has no step and got none now: its tenant's quota keeps it so, or a policy
+    that nobody ships."""
+    tenant = world.tenant_of(task)
+    if not world.may_start(task) or world.policy.has_barrier:
+        return f"waiting for other tasks: the policy is {world.policy.name}"
     if tenant.is_full:
         return "storage quota used: no step is begun; ask an operator to raise it"
     quota = f"{tenant.tokens_per_day:,}"
@@ -101,28 +107,29 @@ def _rollout_explanation(
     world: World, task: TaskView, step: StepView, sent: int, lack: str
 ) -> tuple[str, str]:
     heading = f"step {step.number + 1} of {task.max_steps}"
-    waiting = sum(group.state == "waiting" for group in step.groups)
-    finished = sum(group.state == "finished" for group in step.groups)
-    is_generated = not waiting and _all_in_environment(world, step.groups)
+    waiting = len(step.waiting)
+    is_generated = not waiting and _is_all_in_environment(world, step)
     if not is_generated and not world.workers("rollout", task.base_model):
         return "rollout", f"no rollout worker for {task.base_model} is running"
     if waiting > sent:
         what = _wait(lack)
-        return "rollout", f"{heading}: {waiting - sent} of {len(step.groups)} groups {what}"
+        return "rollout", f"{heading}: {waiting - sent} of {step.num_groups} groups {what}"
     phase = "environment" if is_generated else "rollout"
-    return phase, f"{heading}: {finished} of {len(step.groups)} groups finished"
+    return phase, f"{heading}: {step.num_finished} of {step.num_groups} groups finished"
 
 
 def _wait(lack: str) -> str:
     """That all sequences are taken is the usual thing; anything else is worth a word."""
     if lack in ("", SEQUENCES):
         return "waiting for generation"
+    if lack == PACED:
+        return "not begun yet: the trainer has enough steps before them"
     return f"waiting for room in the engine: {lack}"
 
 
-def _all_in_environment(world: World, groups: tuple[GroupView, ...]) -> bool:
+def _is_all_in_environment(world: World, step: StepView) -> bool:
     """Whether every trajectory that is still under way has left the rollout workers."""
-    places = [where.place for group in groups for where in group.whereabouts]
+    places = [presence.place for presence in step.presences]
     return bool(places) and all(_is_environment(world, place) for place in places)
 
 

@@ -7,7 +7,7 @@ is dropped), so the limits only weigh waiting against generating twice.
 
 from __future__ import annotations
 
-from .snapshot import GroupView, Snapshot, StepView, Whereabouts, WorkerView
+from .snapshot import GroupView, Snapshot, StepView, WorkerView
 
 BEAT_LIMIT_S = 10.0  # a worker beats every 2 s; five missed beats are no accident
 UNSEEN_LIMIT_S = (
@@ -61,8 +61,17 @@ def group_loss(group: GroupView, snapshot: Snapshot, live: dict[str, WorkerView]
         if _elapsed_s(snapshot, group.dispatched_at) > UNSEEN_LIMIT_S:
             return "the queue server knows nothing of it"
         return ""
-    losses = (_place_loss(where, snapshot, live) for where in group.whereabouts)
+    losses = (_place_loss(w.place, w.since, snapshot, live) for w in group.whereabouts)
     return next((loss for loss in losses if loss), "")
+
+
+def may_be_lost(step: StepView, snapshot: Snapshot, live: dict[str, WorkerView]) -> bool:
+    """Whether `group_loss` is worth asking of each group; False only if none of them is lost."""
+    return bool(step.unseen) or any(
+        _place_loss(presence.place, since, snapshot, live)
+        for presence in step.presences
+        for since in (presence.earliest, presence.latest)
+    )
 
 
 def pass_loss(
@@ -77,11 +86,11 @@ def pass_loss(
     return ""
 
 
-def _place_loss(where: Whereabouts, snapshot: Snapshot, live: dict[str, WorkerView]) -> str:
-    kind, _, name = where.place.partition(":")
+def _place_loss(place: str, since: float, snapshot: Snapshot, live: dict[str, WorkerView]) -> str:
+    kind, _, name = place.partition(":")
     if kind == "worker":
         return "" if name in live else "the worker that held it stopped"
-    waited_s = _elapsed_s(snapshot, where.since)
+    waited_s = _elapsed_s(snapshot, since)
     owner = _owner(name)
     if owner and all(worker.name != owner for worker in live.values()):
         return "the worker that it waited for stopped"
@@ -111,10 +120,9 @@ def _queue_limit_s(queue: str, snapshot: Snapshot, live: dict[str, WorkerView]) 
     if stage != "rollout" or tokens_per_s <= 0:
         return QUEUE_LIMIT_S
     tokens = sum(
-        task.group_kv or task.group_cost
+        (task.group_kv or task.group_cost) * len(step.dispatched)
         for task in snapshot.tasks
-        if task.base_model == base_model and task.step
-        for group in task.step.groups
-        if group.state == "dispatched"
+        if task.base_model == base_model
+        for step in task.steps
     )
     return max(QUEUE_LIMIT_S, QUEUE_SLACK * tokens / tokens_per_s)

@@ -8,20 +8,25 @@ might never go.
 A task that lacks an adapter slot stops nobody, for the others need none of it: the tasks whose
 adapters are in use go on. It waits for one of them at most until the end of that one's step, when
 no group of it is left to send. Then the slot goes by the same order as everything else, to the
-tenant that has had least and there to the step that was opened first; whoever has just used it
-stands behind with its next step.
+tenant that has had least and there to the task that has; whoever has just used it stands behind.
+Nor does a step stop anybody that is not to begin yet, because it would only wait in the trainer's
+line (pacing.py).
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from .fairness import VirtualTimes
-from .leases import group_loss, may_go_again
+from .costs import Costs, remaining_s
+from .fairness import Flow, VirtualTimes
+from .leases import group_loss, may_be_lost, may_go_again
+from .pacing import PACED, Pace
 from .room import ADAPTERS, Room
-from .snapshot import DispatchGroup, GroupView, TaskView
+from .snapshot import DispatchGroup, GroupView, StepView, TaskView
 from .world import World
+
+AGING_S = 600.0  # a step that waits so long has one priority more
 
 
 @dataclass
@@ -32,135 +37,158 @@ class Dispatches:
     lacks: dict[str, str] = field(default_factory=dict)  # by task id: what its next group waits for
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """A group with what it belongs to."""
+
+    task: TaskView
+    step: StepView
+    group: GroupView
+    cause: str = ""  # why it is lost
+
+
+class _Shares:
+    """Virtual times of the tenants, and of each tenant's tasks, while a plan is made."""
+
+    def __init__(self, world: World) -> None:
+        self._costs = Costs(world.tasks)
+        by_tenant: dict[str, dict[str, float]] = defaultdict(dict)
+        flows: dict[str, list[Flow]] = defaultdict(list)
+        for task in world.tasks:
+            by_tenant[task.tenant][task.id] = self._costs.group_s(task)
+            flows[task.tenant].append(Flow(task.id, task.virtual_time))
+        tenants = [Flow(t.id, t.virtual_time, t.weight) for t in world.tenants.values()]
+        largest = {tenant: max(costs.values()) for tenant, costs in by_tenant.items()}
+        self.tenants = VirtualTimes(tenants, largest)
+        self.tasks = {
+            tenant: VirtualTimes(flows[tenant], costs) for tenant, costs in by_tenant.items()
+        }
+
+    def command(self, piece: _Piece) -> DispatchGroup:
+        """Dispatch the piece. A lost group costs nothing: its tenant has paid for it, a stopped
+        worker is not the tenant's fault, and nobody can bring such groups about to get ahead. One
+        that came back with an error is paid for again: that may well be its tenant's doing."""
+        task, group = piece.task, piece.group
+        cost = 0.0 if piece.cause else self._costs.group_s(task)
+        failed = f"attempt {group.attempt} failed: {group.last_error}" if group.errors else ""
+        return DispatchGroup(
+            task=task.id,
+            step=piece.step.number,
+            group=group.id,
+            attempt=group.attempt + 1,
+            cost=cost,
+            virtual_time=self.tenants.charge(task.tenant, cost),
+            task_virtual_time=self.tasks[task.tenant].charge(task.id, cost),
+            cause=piece.cause or failed,
+        )
+
+
 @dataclass
 class _Line:
     """The groups of one base model while a plan is made."""
 
+    world: World
+    shares: _Shares
     room: Room
-    groups_in_flight: Counter[str] = field(default_factory=Counter)  # by task id
-    lost: list[tuple[TaskView, GroupView, str]] = field(default_factory=list)  # with the cause
-    waiting: dict[str, list[tuple[TaskView, GroupView]]] = field(default_factory=dict)  # by task id
+    pace: Pace
+    lost: list[_Piece] = field(default_factory=list)
+    waiting: dict[str, deque[_Piece]] = field(default_factory=dict)  # by task id, never empty
 
-    def add_flight(self, task: TaskView, group: GroupView) -> None:
-        self.room.add_flight(task, group)
-        self.groups_in_flight[task.id] += 1
+    def next_waiting(self) -> _Piece:
+        """Of the tenant that has had least: of highest priority, then the task's that has."""
+        tenants = {pieces[0].task.tenant for pieces in self.waiting.values()}
+        tenant = self.shares.tenants.next_of(tenants)
+        heads = [pieces[0] for pieces in self.waiting.values() if pieces[0].task.tenant == tenant]
+        return min(heads, key=self._precedence)
 
-    def promise(self, task: TaskView) -> None:
-        self.room.promise(task)
-        self.groups_in_flight[task.id] += 1
+    def _precedence(self, piece: _Piece) -> tuple[float, float, float, str]:
+        task = piece.task
+        waited_s = abs(self.world.snapshot.now - piece.step.opened_at)
+        priority = task.priority + waited_s // AGING_S
+        longest = remaining_s(task) if self.world.policy.longest_first else 0.0
+        return -priority, -longest, self.shares.tasks[task.tenant][task.id], task.id
 
-    def tenants_waiting(self) -> set[str]:
-        return {groups[0][0].tenant for groups in self.waiting.values() if groups}
-
-    def next_waiting(self, tenant: str) -> tuple[TaskView, GroupView]:
-        """Of the tenant's tasks, the one with fewest groups in flight; then whose step is oldest.
-
-        By age of the task, two tasks could take a slot in turn for ever, and a third none.
-        """
-        heads = [groups[0] for groups in self.waiting.values() if groups]
-        return min(
-            (head for head in heads if head[0].tenant == tenant),
-            key=lambda head: (
-                self.groups_in_flight[head[0].id],
-                head[0].step.opened_at if head[0].step else 0.0,
-                head[0].submitted_at,
-                head[0].id,
-            ),
-        )
+    def take(self, piece: _Piece) -> DispatchGroup:
+        self.room.promise(piece.task)
+        self.pace.begin(piece.task, piece.step)
+        return self.shares.command(piece)
 
 
 def dispatch_groups(world: World, over: set[str]) -> Dispatches:
-    """The groups that go now. over: tasks that this plan ends.
-
-    A lost group goes first and costs nothing: its tenant has paid for it, a stopped worker is not
-    the tenant's fault, and nobody can bring such groups about to get ahead. A group that came back
-    with an error waits its turn again and is paid for again: errors may well be its tenant's doing.
-    """
-    costs: dict[str, int] = {}
-    for task in world.tasks:
-        costs[task.tenant] = max(task.group_cost, costs.get(task.tenant, 0))
-    times = VirtualTimes(world.tenants.values(), costs)
+    """The groups that go now. over: tasks that this plan ends."""
+    shares = _Shares(world)
     found = Dispatches()
+    if not world.policy.overlaps_training and world.is_training:
+        return found
     for base_model in sorted({task.base_model for task in world.tasks}):
-        line = _line(world, base_model, over)
-        if lack := _dispatch_lost(line, times, found) or _dispatch_waiting(line, times, found):
-            held_back = {task_id for task_id, groups in line.waiting.items() if groups}
-            found.lacks.update(dict.fromkeys(held_back - found.lacks.keys(), lack))
+        line = _line(world, base_model, over, shares)
+        if lack := _dispatch_lost(line, found) or _dispatch_waiting(line, found):
+            held_back = line.waiting.keys() - found.lacks.keys()
+            found.lacks.update(dict.fromkeys(held_back, lack))
     return found
 
 
-def _line(world: World, base_model: str, over: set[str]) -> _Line:
+def _line(world: World, base_model: str, over: set[str], shares: _Shares) -> _Line:
     """Sort the base model's groups into in flight, lost and waiting.
 
     Groups of a task that may not start anything, or that ends now, still fill the engines.
     """
-    away = [f"worker:{w.incarnation}" for w in world.live.values() if w.kind == "environment"]
-    line = _Line(Room(world.workers("rollout", base_model), away))
-    for task in world.tasks:
-        if task.base_model != base_model or task.step is None:
-            continue
+    tasks = [task for task in world.tasks if task.base_model == base_model and task.steps]
+    line = _Line(world, shares, Room(world, base_model), Pace(world, base_model))
+    for task in tasks:
         startable = world.may_start(task) and task.id not in over
-        for group in sorted(task.step.groups, key=lambda group: (group.index, group.id)):
-            cause = ""
-            if group.state == "dispatched":
-                cause = group_loss(group, world.snapshot, world.live)
-                if not cause:
-                    line.add_flight(task, group)
-            if cause and startable and may_go_again(group, world.snapshot):
-                line.lost.append((task, group, cause))
-            elif group.state == "waiting" and startable:
-                line.waiting.setdefault(task.id, []).append((task, group))
-    line.lost.sort(key=lambda entry: (entry[1].dispatched_at, entry[0].id, entry[1].index))
+        for step in task.steps:
+            lost = _lost(world, task, step)
+            line.room.add_flight(task, step, {piece.group.id for piece in lost})
+            if not startable:
+                continue
+            snapshot = world.snapshot
+            line.lost.extend(piece for piece in lost if may_go_again(piece.group, snapshot))
+            waiting = [_Piece(task, step, group) for group in step.waiting]
+            if waiting:
+                line.waiting.setdefault(task.id, deque()).extend(waiting)
+    line.lost.sort(key=lambda p: (p.group.dispatched_at, p.task.id, p.group.index))
     return line
 
 
-def _dispatch_lost(line: _Line, times: VirtualTimes, found: Dispatches) -> str:
+def _lost(world: World, task: TaskView, step: StepView) -> list[_Piece]:
+    if not may_be_lost(step, world.snapshot, world.live):
+        return []
+    causes = ((group, group_loss(group, world.snapshot, world.live)) for group in step.dispatched)
+    return [_Piece(task, step, group, cause) for group, cause in causes if cause]
+
+
+def _dispatch_lost(line: _Line, found: Dispatches) -> str:
     """Returns what one of them lacks: then nothing else may pass it. "" if none lacks anything.
 
     One that lacks an adapter slot is passed: those that have theirs take nothing from it.
     """
-    for task, group, cause in line.lost:
-        lack = line.room.lack(task)
+    for piece in line.lost:
+        lack = line.room.lack(piece.task)
         if lack == ADAPTERS:
-            found.lacks[task.id] = lack
+            found.lacks[piece.task.id] = lack
         elif lack:
-            found.lacks[task.id] = lack
+            found.lacks[piece.task.id] = lack
             return lack
         else:
-            line.promise(task)
-            found.commands.append(_command(task, group, 0, times[task.tenant], cause))
+            found.commands.append(line.take(piece))
     return ""
 
 
-def _dispatch_waiting(line: _Line, times: VirtualTimes, found: Dispatches) -> str:
+def _dispatch_waiting(line: _Line, found: Dispatches) -> str:
     """Returns what the first of them lacks that stops the line; "" if none is stopped."""
-    while tenants := line.tenants_waiting():
-        task, group = line.next_waiting(times.next_of(tenants))
-        lack = line.room.lack(task)
-        if lack == ADAPTERS:
-            found.lacks[task.id] = lack
-            del line.waiting[task.id]
+    while line.waiting:
+        piece = line.next_waiting()
+        task_id = piece.task.id
+        lack = PACED if line.pace.holds_back(piece.task, piece.step) else line.room.lack(piece.task)
+        if lack in (ADAPTERS, PACED):
+            found.lacks[task_id] = lack
+            del line.waiting[task_id]
             continue
         if lack:
             return lack
-        line.waiting[task.id].pop(0)
-        line.promise(task)
-        cost = task.group_cost
-        cause = f"attempt {group.attempt} failed: {group.last_error}" if group.errors else ""
-        found.commands.append(_command(task, group, cost, times.charge(task.tenant, cost), cause))
+        line.waiting[task_id].popleft()
+        if not line.waiting[task_id]:
+            del line.waiting[task_id]
+        found.commands.append(line.take(piece))
     return ""
-
-
-def _command(
-    task: TaskView, group: GroupView, cost: int, virtual_time: float, cause: str
-) -> DispatchGroup:
-    assert task.step is not None
-    return DispatchGroup(
-        task=task.id,
-        step=task.step.number,
-        group=group.id,
-        attempt=group.attempt + 1,
-        cost=cost,
-        virtual_time=virtual_time,
-        cause=cause,
-    )

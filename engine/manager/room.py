@@ -12,10 +12,11 @@ counts besides, until a beat covers it. What an engine does not say does not bou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from dataclasses import replace
 from math import floor, inf
 
-from .snapshot import GroupView, TaskView, Whereabouts, WorkerView
+from .snapshot import Presence, StepView, TaskView
+from .world import World
 
 IN_FLIGHT_PER_SLOT = 1.5  # half as much again waits in the queue, so that no engine runs dry
 # Those that wait for tools counted, too: when all of them come back at once they wait in the queue.
@@ -31,14 +32,18 @@ ADAPTERS = "other tasks use all its adapter slots"
 class Room:
     """Promises on the living rollout workers of a base model."""
 
-    def __init__(self, workers: list[WorkerView], away: Iterable[str] = ()) -> None:
-        """away: places where a trajectory is with the environment."""
+    def __init__(self, world: World, base_model: str) -> None:
+        workers = world.workers("rollout", base_model)
         self._workers = {f"worker:{worker.incarnation}": worker for worker in workers}
-        self._away_places = {ENVIRONMENT_QUEUE, *away}
+        self._away_places = {ENVIRONMENT_QUEUE, *world.environment_places}
         slots = sum(worker.slots for worker in workers)
         self._capacity = floor(IN_FLIGHT_PER_SLOT * slots)
+        if limit := world.concurrency_limit(base_model):
+            self._capacity = min(self._capacity, limit)
         self._max_episodes = EPISODES_PER_SLOT * slots
         self._adapter_slots = min((w.adapter_slots for w in workers if w.adapter_slots), default=0)
+        if not world.policy.is_multi_lora:
+            self._adapter_slots = 1
         self._in_flight = 0  # sequences
         self._away = 0  # of these, with the environment
         # Tokens by worker, as of its last beat
@@ -46,20 +51,43 @@ class Room:
         self._promised = 0.0  # tokens that no beat covers yet
         self._tasks: set[str] = set()  # whose adapters are in use, or are about to be
 
-    def add_flight(self, task: TaskView, group: GroupView) -> None:
-        """Count what a dispatched group takes."""
-        self._in_flight += unfinished(task, group)
-        if not group.whereabouts:
-            self._promise(task, task.group_size)
-        for where in group.whereabouts:
-            if where.place in self._away_places:
-                self._away += where.count
-            worker = self._workers.get(where.place)
-            if worker and where.since <= worker.last_beat_at:
-                self._covered[where.place] += _kv_tokens(task, where.count)
-                self._tasks.add(task.id)
-            elif worker or is_rollout_queue(where):
-                self._promise(task, where.count)
+    def add_flight(self, task: TaskView, step: StepView, lost: set[str]) -> None:
+        """Count what the dispatched groups of a step take, but for the lost ones."""
+        presences = step.presences
+        if lost:
+            groups = tuple(group for group in step.dispatched if group.id not in lost)
+            presences = replace(step, groups=groups).presences
+        for group in step.unseen:
+            if group.id not in lost:
+                self.promise(task)
+        for presence in presences:
+            self._add_presence(task, step, presence, lost)
+
+    def _add_presence(
+        self, task: TaskView, step: StepView, presence: Presence, lost: set[str]
+    ) -> None:
+        self._in_flight += presence.count
+        if presence.place in self._away_places:
+            self._away += presence.count
+        worker = self._workers.get(presence.place)
+        if worker is None:
+            if is_rollout_queue(presence.place):
+                self._promise(task, presence.count)
+            return
+        seen = presence.count
+        if presence.latest > worker.last_beat_at:
+            seen = sum(
+                where.count
+                for group in step.dispatched
+                for where in group.whereabouts
+                if where.place == presence.place
+                and where.since <= worker.last_beat_at
+                and group.id not in lost
+            )
+        self._covered[presence.place] += _kv_tokens(task, seen)
+        self._tasks.add(task.id)
+        if seen < presence.count:
+            self._promise(task, presence.count - seen)
 
     def promise(self, task: TaskView) -> None:
         """Count a group that is dispatched now."""
@@ -100,16 +128,9 @@ class Room:
         return free - self._promised
 
 
-def unfinished(task: TaskView, group: GroupView) -> int:
-    """Trajectories of a dispatched group that are still under way."""
-    if not group.whereabouts:
-        return task.group_size
-    return min(task.group_size, sum(where.count for where in group.whereabouts))
-
-
-def is_rollout_queue(where: Whereabouts) -> bool:
+def is_rollout_queue(place: str) -> bool:
     """Whether that is the shared queue of a base model, or the own one of a rollout worker."""
-    return where.place.startswith("queue:rollout.")
+    return place.startswith("queue:rollout.")
 
 
 def _kv_tokens(task: TaskView, sequences: int) -> float:

@@ -1,4 +1,6 @@
-"""What the planner sees and what it answers with. Times are epoch seconds, costs are tokens.
+"""What the planner sees and what it answers with. Times are epoch seconds.
+
+Costs are device-seconds: what a stage of a worker is busy for, were it busy with that alone.
 
 A snapshot is a complete, consistent picture of every task that is not in a terminal state, plus
 what Redis and the workers' heartbeats say about what is in flight. Commands are decisions; `jobs`
@@ -7,14 +9,18 @@ persists each by a conditional update and sends the stage call on commit.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
 @dataclass(frozen=True)
 class TenantView:
     id: str
-    weight: float = 1.0  # > 0; share of rollout tokens among tenants that have work
-    virtual_time: float = 0.0  # tokens dispatched so far / weight (start-time fair queueing)
+    weight: float = 1.0  # > 0; share of device-seconds among tenants that have work
+    virtual_time: float = (
+        0.0  # device-seconds dispatched so far / weight (start-time fair queueing)
+    )
     max_concurrent_tasks: int = 0  # tasks in state running or paused; 0: no limit
     tokens_per_day: int = 0  # 0: no limit
     tokens_today: int = 0
@@ -35,7 +41,7 @@ class Whereabouts:
 class GroupView:
     id: str
     index: int  # 0 … batch_size - 1
-    state: str  # "waiting" | "dispatched" | "finished"
+    state: str  # "waiting" | "dispatched"
     attempt: int = 0  # 0: never dispatched
     errors: int = 0  # attempts that ended in an engine error (not those that were lost)
     last_error: str = ""
@@ -46,10 +52,25 @@ class GroupView:
 
 
 @dataclass(frozen=True)
+class Presence:
+    """The unfinished trajectories of a whole step that are at one place."""
+
+    place: str
+    count: int
+    earliest: float  # when the first of them came there
+    latest: float  # and the last
+
+
+@dataclass(frozen=True)
 class StepView:
+    """What is worked out from the groups is kept: who plans again and again with the same view,
+    because nothing about the step changed, pays for it once."""
+
     number: int  # generates version number + 1
     state: str  # "open" | "ready" | "training"
-    groups: tuple[GroupView, ...] = ()  # empty where state is not "open"
+    groups: tuple[GroupView, ...] = ()  # those not finished; empty where state is not "open"
+    num_finished: int = 0  # groups
+    version: int = -1  # policy version that generates its groups; -1: `number`, strictly on-policy
     ready_order: int = 0  # place in the FIFO of ready steps; 0 while open
     fence: int = 0  # of the last training dispatch; 0: none yet
     errors: int = 0  # training passes that raised
@@ -57,6 +78,55 @@ class StepView:
     opened_at: float = 0.0
     dispatched_at: float = 0.0  # last training dispatch
     holder: str = ""  # incarnation of the worker that took the pass; "" while in the queue
+
+    @property
+    def num_groups(self) -> int:
+        """Groups in all, of a step in state open."""
+        return self.num_finished + len(self.groups)
+
+    @cached_property
+    def waiting(self) -> tuple[GroupView, ...]:
+        """Groups to be dispatched, in order."""
+        return tuple(sorted(_in_state(self.groups, "waiting"), key=lambda g: (g.index, g.id)))
+
+    @cached_property
+    def dispatched(self) -> tuple[GroupView, ...]:
+        """Groups under way, in order."""
+        return tuple(sorted(_in_state(self.groups, "dispatched"), key=lambda g: (g.index, g.id)))
+
+    @cached_property
+    def unseen(self) -> tuple[GroupView, ...]:
+        """Of these, the ones that Redis knows nothing of."""
+        return tuple(group for group in self.dispatched if not group.whereabouts)
+
+    @cached_property
+    def presences(self) -> tuple[Presence, ...]:
+        """Where the trajectories of the dispatched groups are, by place."""
+        found: dict[str, Presence] = {}
+        for group in self.dispatched:
+            for where in group.whereabouts:
+                so_far = found.get(where.place)
+                found[where.place] = Presence(
+                    where.place,
+                    where.count + (so_far.count if so_far else 0),
+                    min(where.since, so_far.earliest) if so_far else where.since,
+                    max(where.since, so_far.latest) if so_far else where.since,
+                )
+        return tuple(found.values())
+
+    @cached_property
+    def worst(self) -> tuple[GroupView, ...]:
+        """The group with most errors and the one with most attempts; empty if there is none."""
+        if not self.groups:
+            return ()
+        return (
+            max(self.groups, key=lambda g: (g.errors, -g.index)),
+            max(self.groups, key=lambda g: (g.attempt, -g.index)),
+        )
+
+
+def _in_state(groups: Iterable[GroupView], state: str) -> list[GroupView]:
+    return [group for group in groups if group.state == state]
 
 
 @dataclass(frozen=True)
@@ -69,12 +139,20 @@ class TaskView:
     max_steps: int
     batch_size: int
     group_size: int
-    group_cost: int  # tokens that a group is expected to cost, prompt included
+    group_cost: int  # tokens that a group is expected to take, prompt included
     group_kv: int = 0  # tokens of KV that a group may be expected to fill; 0: as group_cost
     version: int = -1  # last committed; -1: version 0 is not made yet
     prepare_sent_at: float = 0.0  # prompts tokenised and version 0 made by this call; 0: never sent
     prepare_error: str = ""  # preparation was impossible: the task fails with this
-    step: StepView | None = None  # the step in state open, ready or training, if any
+    # Steps in state open, ready or training, oldest first: at most 1 + max_staleness
+    steps: tuple[StepView, ...] = ()
+    max_staleness: int = 0  # versions that a step's policy may lie behind; 0: strictly on-policy
+    priority: int = 0  # among the tasks of its tenant, higher first
+    virtual_time: float = 0.0  # as a tenant's, among the tasks of its tenant
+    # Learned from spans; 0: not known yet
+    group_s: float = 0.0  # rollout device-seconds of a group
+    pass_s: float = 0.0  # training device-seconds of a step
+    rollout_s: float = 0.0  # from the opening of a step until it is ready, by the clock
     phase: str = ""  # last explained phase and reason: only changes are commanded again
     reason: str = ""
     queue_position: int = 0
@@ -96,6 +174,25 @@ class WorkerView:
     kv_tokens_free: int = 0
     adapter_slots: int = 0  # adapters that its engine holds at once; 0: it does not say
     tokens_per_s: float = 0.0  # generated lately
+    num_running: int = 0  # sequences that its engine works on
+    # Since it started
+    tokens: int = 0  # generated; what is computed again after a preemption does not count
+    busy_s: float = 0.0  # in which its engine or trainer computed
+    preemptions: int = 0  # sequences put back to wait for lack of KV
+
+
+@dataclass(frozen=True)
+class Concurrency:
+    """How many sequences a base model's engines get at once, and what that was found from."""
+
+    base_model: str
+    limit: int = 0  # sequences near the engines; 0: not limited
+    speeds: tuple[float, ...] = ()  # tokens/s by level of sequences at work; 0: not seen
+    seen_at: float = 0.0  # the counters below are of then
+    tokens: int = 0
+    busy_s: float = 0.0
+    preemptions: int = 0
+    probed_at: float = 0.0  # when more than the best level was last allowed
 
 
 @dataclass(frozen=True)
@@ -105,6 +202,7 @@ class Snapshot:
     tasks: tuple[TaskView, ...] = ()
     workers: tuple[WorkerView, ...] = ()  # those not known to have stopped
     queues: dict[str, int] = field(default_factory=dict)  # messages waiting, by queue name
+    concurrency: tuple[Concurrency, ...] = ()  # as set last, of each base model
 
 
 @dataclass(frozen=True)
@@ -123,10 +221,11 @@ class Prepare:
 
 @dataclass(frozen=True)
 class OpenStep:
-    """Create step `number` with its groups, all waiting."""
+    """Create step `number` with its groups, all waiting, to be generated by `version`."""
 
     task: str
     number: int
+    version: int
 
 
 @dataclass(frozen=True)
@@ -137,8 +236,9 @@ class DispatchGroup:
     step: int
     group: str
     attempt: int
-    cost: int  # tokens, added to the tenant's use / weight
+    cost: float  # device-seconds, its share of the training pass included
     virtual_time: float  # of the tenant, after this dispatch
+    task_virtual_time: float  # of the task
     cause: str = ""  # why it is dispatched again; "" the first time
 
 
@@ -173,4 +273,14 @@ class Explain:
     queue_position: int = 0  # 1 is next of its tenant's; 0: not queued, or far behind
 
 
-Command = Admit | Prepare | OpenStep | DispatchGroup | DispatchTraining | End | Explain
+@dataclass(frozen=True)
+class SetConcurrency:
+    """Keep this, and show it in the next snapshot. `task` is empty: it is nobody's."""
+
+    concurrency: Concurrency
+    task: str = ""
+
+
+Command = (
+    SetConcurrency | Admit | Prepare | OpenStep | DispatchGroup | DispatchTraining | End | Explain
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .leases import live_workers
+from .policy import Policy
 from .snapshot import Snapshot, TaskView, TenantView, WorkerView
 
 
@@ -16,14 +17,24 @@ class World:
     tasks: tuple[TaskView, ...]
     tenants: dict[str, TenantView]
     live: dict[str, WorkerView]
+    policy: Policy
+    # Tasks that the policy lets begin anything; None: all
+    chosen: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> World:
+    def of(cls, snapshot: Snapshot, policy: Policy) -> World:
+        tasks = tuple(sorted(snapshot.tasks, key=lambda task: (task.submitted_at, task.id)))
+        chosen = None
+        if policy.max_tasks:
+            active = [task.id for task in tasks if task.state == "running"]
+            chosen = frozenset(active[: policy.max_tasks])
         return cls(
             snapshot=snapshot,
-            tasks=tuple(sorted(snapshot.tasks, key=lambda task: (task.submitted_at, task.id))),
+            tasks=tasks,
             tenants={tenant.id: tenant for tenant in snapshot.tenants},
             live=live_workers(snapshot),
+            policy=policy,
+            chosen=chosen,
         )
 
     def tenant_of(self, task: TaskView) -> TenantView:
@@ -32,7 +43,26 @@ class World:
 
     def may_start(self, task: TaskView) -> bool:
         """Whether anything new may be begun for the task (what is under way always finishes)."""
+        if self.chosen is not None and task.id not in self.chosen:
+            return False
         return task.state == "running" and not self.tenant_of(task).is_suspended
+
+    @property
+    def is_training(self) -> bool:
+        """Whether any step waits for a trainer or is with one."""
+        return any(step.state != "open" for task in self.tasks for step in task.steps)
+
+    @property
+    def environment_places(self) -> list[str]:
+        """Where a trajectory is while an environment worker has it."""
+        return [f"worker:{w.incarnation}" for w in self.live.values() if w.kind == "environment"]
+
+    def concurrency_limit(self, base_model: str) -> int:
+        """Sequences that its engines are to get at once; 0: no limit."""
+        if not self.policy.adapts:
+            return 0
+        known = (c.limit for c in self.snapshot.concurrency if c.base_model == base_model)
+        return next(known, 0)
 
     def workers(self, kind: str, base_model: str) -> list[WorkerView]:
         """Living workers of a kind that serve the base model."""

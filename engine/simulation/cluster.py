@@ -16,6 +16,7 @@ from engine.manager.snapshot import (
     DispatchTraining,
     Explain,
     Prepare,
+    SetConcurrency,
     Snapshot,
 )
 
@@ -160,7 +161,7 @@ class Cluster:
             return
         for command in done:
             self._send(command)
-        if any(not isinstance(command, Explain) for command in done):
+        if any(not isinstance(command, Explain | SetConcurrency) for command in done):
             self._ring()
 
     def _send(self, command: Command) -> None:
@@ -172,7 +173,7 @@ class Cluster:
             task, step, group = self.store.group(command.group)
             queue = f"rollout.{task.base_model}"
             self.broker.open_attempt(group.id, command.attempt, task.group_size, f"queue:{queue}")
-            digest = task.digest_of(step.number)
+            digest = task.digest_of(step.version)
             self.broker.send(
                 queue,
                 GroupMessage(task.id, group.id, command.attempt, task.group_size, digest),

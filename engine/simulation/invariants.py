@@ -68,7 +68,8 @@ class Checker:
 
 
 class OnPolicy(Checker):
-    """1. A pass trains on exactly the groups of its step, each by that step's version."""
+    """1. A pass trains on exactly the groups of its step, each by a version that lies behind by no
+    more than the task allows: by default, by the step's own."""
 
     name = "1 on-policy"
 
@@ -91,14 +92,13 @@ class OnPolicy(Checker):
             indexes = [sample.index for sample in samples]
             self.require(indexes == list(range(task.group_size)), f"{what} on {indexes} of a group")
         digests = {sample.digest for samples in fact.batch for sample in samples}
-        self.require(
-            digests == {self._digests.get((fact.task, number))},
-            f"{what} on trajectories of {sorted(digests)}",
-        )
+        oldest = max(0, number - task.max_staleness)
+        allowed = {self._digests.get((fact.task, n)) for n in range(oldest, number + 1)}
+        self.require(digests <= allowed, f"{what} on trajectories of {sorted(digests)}")
 
 
 class OneStep(Checker):
-    """2. At most one open step a task; versions are consecutive and committed once."""
+    """2. At most 1 + max_staleness open steps a task; versions are consecutive, committed once."""
 
     name = "2 one step, consecutive versions"
 
@@ -113,11 +113,13 @@ class OneStep(Checker):
             self.require(fact.number == latest + 1, what)
             self._latest[fact.task] = fact.number
         elif isinstance(fact, StepOpened):
-            steps = [step.number for step in self.cluster.store.tasks[fact.task].live_steps]
-            self.require(len(steps) == 1, f"{fact.task} has the open steps {steps}")
+            task = self.cluster.store.tasks[fact.task]
+            steps = [step.number for step in task.live_steps]
+            what = f"{fact.task} has the open steps {steps}"
+            self.require(len(steps) <= 1 + task.max_staleness, what)
             latest = self._latest.get(fact.task, -1)
             what = f"{fact.task} opened step {fact.number} at version {latest}"
-            self.require(fact.number == latest, what)
+            self.require(fact.number == latest + len(steps) - 1, what)
 
 
 class OnePass(Checker):
@@ -141,7 +143,7 @@ class OnePass(Checker):
         live = live_workers(snapshot)
         trainers = [worker for worker in live.values() if worker.kind == "training"]
         holders = {
-            task.step.holder for task in snapshot.tasks if task.step and task.step.holder in live
+            step.holder for task in snapshot.tasks for step in task.steps if step.holder in live
         }
         num_free = sum(worker.incarnation not in holders for worker in trainers)
         self.require(len(sent) <= num_free, f"{len(sent)} passes for {num_free} free trainers")
@@ -157,21 +159,23 @@ class OnePass(Checker):
             self.require(len(passes) <= num_trainers, what)
 
     def _is_under_way(self, task: TaskView, snapshot: Snapshot) -> bool:
-        if task.step is None or task.step.state != "training":
-            return False
-        return not pass_loss(task.step, task.base_model, snapshot, live_workers(snapshot))
+        live = live_workers(snapshot)
+        return any(
+            step.state == "training" and not pass_loss(step, task.base_model, snapshot, live)
+            for step in task.steps
+        )
 
     def _check_order(self, snapshot: Snapshot, sent: set[str]) -> None:
         """No ready step goes while an earlier one of its base model, free to go, stays."""
         suspended = {tenant.id for tenant in snapshot.tenants if tenant.is_suspended}
         places = [
-            (task.base_model, task.step.ready_order, task.id in sent)
+            (task.base_model, task.steps[0].ready_order, task.id in sent)
             for task in snapshot.tasks
-            if task.step
-            and task.step.state == "ready"
+            if task.steps
+            and task.steps[0].state == "ready"
             and task.state == "running"
             and task.tenant not in suspended
-            and task.step.errors < MAX_ERRORS
+            and all(step.errors < MAX_ERRORS for step in task.steps)
         ]
         for base_model, order, is_sent in places:
             earlier = [o for b, o, s in places if b == base_model and o < order and not s]
@@ -286,8 +290,9 @@ class Promises(Checker):
             flying = [
                 (task, group)
                 for task in fact.snapshot.tasks
-                if task.base_model == base_model and task.step
-                for group in task.step.groups
+                if task.base_model == base_model
+                for step in task.steps
+                for group in step.groups
                 if group.id in sent
                 or (group.state == "dispatched" and not group_loss(group, fact.snapshot, live))
             ]

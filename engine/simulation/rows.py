@@ -34,6 +34,7 @@ class GroupRow:
 class StepRow:
     number: int
     groups: list[GroupRow]
+    version: int  # policy version that generates them
     state: str = "open"  # "open" | "ready" | "training" | "committed"
     ready_order: int = 0
     fence: int = 0
@@ -53,6 +54,8 @@ class TaskRow:
     max_steps: int
     batch_size: int
     group_size: int
+    max_staleness: int = 0
+    virtual_time: float = 0.0
     poison: str = ""  # what of the task itself always fails: "", "dataset", "grader", "training"
     state: str = "queued"  # "queued" | "running" | "paused" | "succeeded" | "failed" | "cancelled"
     prepare_sent_at: float = 0.0

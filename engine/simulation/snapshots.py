@@ -29,11 +29,11 @@ def take_snapshot(
         tasks=tuple(_task_view(task, broker) for task in active),
         workers=tuple(workers),
         queues=broker.lengths(),
+        concurrency=tuple(store.concurrency.values()),
     )
 
 
 def _task_view(task: TaskRow, broker: Broker) -> TaskView:
-    steps = task.live_steps
     return TaskView(
         id=task.id,
         tenant=task.tenant,
@@ -47,7 +47,9 @@ def _task_view(task: TaskRow, broker: Broker) -> TaskView:
         version=max((number for number, _ in task.versions), default=-1),
         prepare_sent_at=task.prepare_sent_at,
         prepare_error=task.prepare_error,
-        step=_step_view(steps[0], broker) if steps else None,
+        steps=tuple(_step_view(step, broker) for step in task.live_steps),
+        max_staleness=task.max_staleness,
+        virtual_time=task.virtual_time,
         phase=task.phase,
         reason=task.reason,
         queue_position=task.queue_position,
@@ -59,7 +61,9 @@ def _step_view(step: StepRow, broker: Broker) -> StepView:
     return StepView(
         number=step.number,
         state=step.state,
-        groups=tuple(_group_view(group, broker) for group in groups),
+        groups=tuple(_group_view(group, broker) for group in groups if group.state != "finished"),
+        num_finished=sum(group.state == "finished" for group in groups),
+        version=step.version,
         ready_order=step.ready_order,
         fence=step.fence,
         errors=step.errors,

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable
 from engine.manager.snapshot import (
     Admit,
     Command,
+    Concurrency,
     DispatchGroup,
     DispatchTraining,
     End,
     Explain,
     OpenStep,
     Prepare,
+    SetConcurrency,
 )
 
 from .facts import (
@@ -40,6 +42,7 @@ class Store:
     def __init__(self) -> None:
         self.tenants: dict[str, TenantRow] = {}
         self.tasks: dict[str, TaskRow] = {}
+        self.concurrency: dict[str, Concurrency] = {}  # by base model
         self.facts: list[Fact] = []
         self.num_late = 0  # results of earlier attempts, dropped
         self.num_refused = 0  # trajectories of another adapter than their version's
@@ -50,6 +53,9 @@ class Store:
 
     def apply(self, command: Command, now: float) -> bool:
         """Carry out one command; False if what it was decided on is no longer so."""
+        if isinstance(command, SetConcurrency):
+            self.concurrency[command.concurrency.base_model] = command.concurrency
+            return True
         task = self.tasks[command.task]
         if task.is_over:
             return False
@@ -76,7 +82,7 @@ class Store:
         if task.state != "running" or any(s.number == command.number for s in task.steps):
             return False
         groups = [GroupRow(f"{task.id}.{command.number}.{i}", i) for i in range(task.batch_size)]
-        step = StepRow(command.number, groups, opened_at=now)
+        step = StepRow(command.number, groups, command.version, opened_at=now)
         task.steps.append(step)
         self._groups.update({group.id: (task, step, group) for group in groups})
         self.facts.append(StepOpened(task.id, step.number))
@@ -88,6 +94,7 @@ class Store:
             return False
         group.state, group.attempt, group.dispatched_at = "dispatched", command.attempt, now
         self.tenants[task.tenant].virtual_time = command.virtual_time
+        task.virtual_time = command.task_virtual_time
         self.facts.append(GroupDispatched(task.id, group.id, group.attempt))
         return True
 
@@ -145,9 +152,9 @@ class Store:
         return not task.is_over and (group.state, group.attempt) == ("dispatched", attempt)
 
     def is_on_policy(self, group_id: str, samples: tuple[Sample, ...]) -> bool:
-        """Whether the step's own version generated all of them."""
+        """Whether the step's version generated all of them."""
         task, step, _ = self._groups[group_id]
-        return {sample.digest for sample in samples} == {task.digest_of(step.number)}
+        return {sample.digest for sample in samples} == {task.digest_of(step.version)}
 
     def is_whole(self, step: StepRow) -> bool:
         """Whether nothing of the step is still to come."""

@@ -17,6 +17,9 @@ class BaseModel(models.Model):
     max_model_length = models.PositiveIntegerField(
         default=2048, help_text="tokens of prompt and completion together"
     )
+    concurrency = models.JSONField(
+        default=dict, blank=True, help_text="engine.manager.snapshot.Concurrency, as set last"
+    )
     is_enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

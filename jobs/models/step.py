@@ -27,6 +27,10 @@ class Step(models.Model):
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="steps")
     number = models.PositiveIntegerField()
+    policy_version = models.PositiveIntegerField(
+        null=True,
+        help_text="that generates its groups, older than `number`; null: that of `number`",
+    )
     state = models.CharField(max_length=10, choices=State, default=State.OPEN)
     ready_order = models.PositiveBigIntegerField(
         default=0, help_text="place in the FIFO; 0 while open"
@@ -53,16 +57,16 @@ class Step(models.Model):
         ordering = ["number"]
         constraints = [
             models.UniqueConstraint(fields=["task", "number"], name="steps_are_numbered"),
-            models.UniqueConstraint(
-                fields=["task"],
-                condition=models.Q(state__in=["open", "ready", "training"]),
-                name="one_live_step_a_task",
-            ),
         ]
         indexes = [models.Index(fields=["state", "ready_order"])]
 
     def __str__(self) -> str:
         return f"step {self.number} of {self.task_id}"
+
+    @property
+    def generated_by(self) -> int:
+        """Number of the policy version that generates its groups."""
+        return self.number if self.policy_version is None else self.policy_version
 
 
 class Group(models.Model):

@@ -66,6 +66,16 @@ class Task(models.Model):
     mean_group_tokens = models.FloatField(
         default=0.0, help_text="measured cost of a group in tokens; 0: none finished yet"
     )
+    priority = models.SmallIntegerField(
+        default=0, help_text="among the tasks of its organisation, higher first"
+    )
+    virtual_time = models.FloatField(
+        default=0.0, help_text="device-seconds dispatched so far, for fair shares of the tenant's"
+    )
+    # Learned from what was done; 0: not known yet
+    group_s = models.FloatField(default=0.0, help_text="rollout device-seconds of a group")
+    pass_s = models.FloatField(default=0.0, help_text="training device-seconds of a step")
+    rollout_s = models.FloatField(default=0.0, help_text="s from a step's opening until ready")
 
     submitted_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)

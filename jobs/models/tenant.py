@@ -17,10 +17,12 @@ class Tenant(models.Model):
     weight = models.FloatField(
         default=1.0,
         validators=[MinValueValidator(0.01)],
-        help_text="share of generated tokens among tenants that have work",
+        help_text="share of device-seconds among tenants that have work",
     )
     virtual_time = models.FloatField(
-        default=0.0, editable=False, help_text="tokens dispatched / weight, for fair queueing"
+        default=0.0,
+        editable=False,
+        help_text="device-seconds dispatched / weight, for fair queueing",
     )
     max_concurrent_tasks = models.PositiveIntegerField(
         default=4, help_text="tasks running or paused at once; more wait in the queue; 0: no limit"

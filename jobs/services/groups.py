@@ -31,7 +31,7 @@ def finish_group(group_id: str, attempt: int, trajectories: list[Trajectory], wo
     if len(trajectories) != group.step.task.config["group_size"]:
         joins.give_up(group_id, attempt)  # Redis lost some; the caller would seem to hold them
         return False
-    version = PolicyVersion.objects.get(task=group.step.task_id, number=group.step.number)
+    version = PolicyVersion.objects.get(task=group.step.task_id, number=group.step.generated_by)
     wrong = [t for t in trajectories if not _is_of(t, version)]
     if wrong:
         Step.objects.filter(pk=group.step_id).update(num_refused=F("num_refused") + len(wrong))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from engine.manager import plan
 from engine.manager.snapshot import (
     Admit,
     Command,
+    Concurrency,
     DispatchGroup,
     DispatchTraining,
     End,
@@ -29,6 +31,7 @@ from engine.manager.snapshot import (
     GroupView,
     OpenStep,
     Prepare,
+    SetConcurrency,
     Snapshot,
     StepView,
     TaskView,
@@ -36,7 +39,17 @@ from engine.manager.snapshot import (
     WorkerView,
 )
 from engine.prompt_order import batch_rows
-from jobs.models import Group, PolicyVersion, Span, Step, Task, Tenant, TokenUsage, Worker
+from jobs.models import (
+    BaseModel,
+    Group,
+    PolicyVersion,
+    Span,
+    Step,
+    Task,
+    Tenant,
+    TokenUsage,
+    Worker,
+)
 from jobs.services import dispatch, events, storage
 from jobs.services.failures import told
 from jobs.services.flights import Flights, look_at_flights
@@ -89,7 +102,13 @@ def take_snapshot(flights: Flights) -> Snapshot:
         tasks=tuple(_task_view(task, groups) for task in tasks),
         workers=tuple(_worker_view(w) for w in Worker.objects.filter(stopped_at=None)),
         queues=flights.queues,
+        concurrency=tuple(_concurrency()),
     )
+
+
+def _concurrency() -> list[Concurrency]:
+    kept = BaseModel.objects.exclude(concurrency={}).values_list("concurrency", flat=True)
+    return [Concurrency(**{**found, "speeds": tuple(found["speeds"])}) for found in kept]
 
 
 def _tenant_views() -> list[TenantView]:
@@ -114,7 +133,8 @@ def _tenant_views() -> list[TenantView]:
 def _group_views(steps: list[Step], flights: Flights) -> dict[int, tuple[GroupView, ...]]:
     """Views of the groups of open steps, by step."""
     open_steps = [step for step in steps if step.state == Step.State.OPEN]
-    groups = list(Group.objects.filter(step__in=open_steps).order_by("index"))
+    unfinished = Group.objects.filter(step__in=open_steps, state__in=["waiting", "dispatched"])
+    groups = list(unfinished.order_by("index"))
     views: dict[int, tuple[GroupView, ...]] = {}
     for group in groups:
         view = GroupView(
@@ -137,7 +157,7 @@ def _epoch(moment: datetime | None) -> float:
 
 def _task_view(task: Any, groups: dict[int, tuple[GroupView, ...]]) -> TaskView:
     """task: a Task with what `take_snapshot` adds to it, live_steps and latest_version."""
-    config, steps = task.config, task.live_steps
+    config = task.config
     is_prepared = bool(task.prompts_key) and task.latest_version is not None
     return TaskView(
         id=str(task.pk),
@@ -153,7 +173,13 @@ def _task_view(task: Any, groups: dict[int, tuple[GroupView, ...]]) -> TaskView:
         version=task.latest_version if is_prepared else -1,
         prepare_sent_at=_epoch(task.prepare_sent_at),
         prepare_error=task.prepare_error,
-        step=_step_view(steps[0], groups) if steps else None,
+        steps=tuple(_step_view(step, groups, config["batch_size"]) for step in task.live_steps),
+        max_staleness=config["max_staleness"],
+        priority=task.priority,
+        virtual_time=task.virtual_time,
+        group_s=task.group_s,
+        pass_s=task.pass_s,
+        rollout_s=task.rollout_s,
         phase=task.phase,
         reason=task.reason,
         queue_position=task.queue_position,
@@ -176,11 +202,15 @@ def _group_kv(task: Task) -> int:
     return max(1, longest)
 
 
-def _step_view(step: Step, groups: dict[int, tuple[GroupView, ...]]) -> StepView:
+def _step_view(step: Step, groups: dict[int, tuple[GroupView, ...]], size: int) -> StepView:
+    """size: groups that a step of its task has."""
+    unfinished = groups.get(step.pk, ())
     return StepView(
         number=step.number,
         state=step.state,
-        groups=groups.get(step.pk, ()),
+        groups=unfinished,
+        num_finished=size - len(unfinished) if step.state == Step.State.OPEN else 0,
+        version=step.generated_by,
         ready_order=step.ready_order,
         fence=step.fence,
         errors=step.errors,
@@ -205,6 +235,10 @@ def _worker_view(worker: Worker) -> WorkerView:
         kv_tokens_free=stats.get("kv_tokens_free", 0),
         adapter_slots=stats.get("adapter_slots", 0),
         tokens_per_s=stats.get("tokens_per_s", 0.0),
+        num_running=stats.get("num_running", 0),
+        tokens=stats.get("tokens_generated", 0),
+        busy_s=stats.get("busy_s", 0.0),
+        preemptions=stats.get("preemptions", 0),
     )
 
 
@@ -225,7 +259,10 @@ def _send_on_commit(name: str, queue: str, message: dict[str, Any]) -> None:
 def _open_step(command: OpenStep) -> None:
     task = Task.objects.get(pk=command.task)
     config = task.hyperparameters
-    step = Step.objects.create(task=task, number=command.number)
+    is_strict = command.version == command.number
+    step = Step.objects.create(
+        task=task, number=command.number, policy_version=None if is_strict else command.version
+    )
     rows = batch_rows(config.seed, command.number, config.batch_size, task.num_prompts)
     Group.objects.bulk_create(
         Group(step=step, index=index, prompt_index=row) for index, row in enumerate(rows)
@@ -241,12 +278,14 @@ def _dispatch_group(command: DispatchGroup) -> None:
     group = Group.objects.select_related("step__task__tenant", "step__task__base_model").get(
         pk=command.group
     )
-    Tenant.objects.filter(pk=group.step.task.tenant_id).update(virtual_time=command.virtual_time)
+    task = group.step.task
+    Tenant.objects.filter(pk=task.tenant_id).update(virtual_time=command.virtual_time)
+    Task.objects.filter(pk=task.pk).update(virtual_time=command.task_virtual_time)
     if command.cause:
         place = f"Step {command.step + 1}, group {group.index + 1}"
         text = f"{place} is generated again: {command.cause}"
-        events.record([log_event(group.step.task, "warning", text)])
-    version = PolicyVersion.objects.get(task=group.step.task, number=group.step.number)
+        events.record([log_event(task, "warning", text)])
+    version = PolicyVersion.objects.get(task=task, number=group.step.generated_by)
     transaction.on_commit(partial(dispatch.send_group, group, version), robust=True)
 
 
@@ -289,7 +328,13 @@ def _explain(command: Explain) -> None:
     announce(task)
 
 
+def _set_concurrency(command: SetConcurrency) -> None:
+    found = asdict(command.concurrency)
+    BaseModel.objects.filter(slug=found["base_model"]).update(concurrency=found)
+
+
 APPLY: dict[type, Callable[[Any], None]] = {
+    SetConcurrency: _set_concurrency,
     Admit: _admit,
     Prepare: _prepare,
     OpenStep: _open_step,

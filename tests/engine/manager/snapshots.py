@@ -22,7 +22,7 @@ def tenant(id: str = "acme", **fields: Any) -> TenantView:
 
 
 def task(id: str = "t1", **fields: Any) -> TaskView:
-    """A running task at version 0 with no step."""
+    """A running task at version 0 with no step, a second a token. step: its only one."""
     defaults: dict[str, Any] = {
         "tenant": "acme",
         "base_model": "smollm2",
@@ -34,11 +34,16 @@ def task(id: str = "t1", **fields: Any) -> TaskView:
         "group_cost": 100,
         "version": 0,
     }
-    return TaskView(id=id, **{**defaults, **fields})
+    if "step" in fields:
+        fields["steps"] = (fields.pop("step"),)
+    merged = {**defaults, **fields}
+    return TaskView(id=id, **{"group_s": float(merged["group_cost"]), **merged})
 
 
-def open_step(*groups: GroupView, number: int = 0) -> StepView:
-    return StepView(number=number, state="open", groups=groups)
+def open_step(*groups: GroupView, number: int = 0, num_finished: int = 0) -> StepView:
+    return StepView(
+        number=number, state="open", groups=groups, num_finished=num_finished, opened_at=NOW - 1
+    )
 
 
 def ready_step(order: int, **fields: Any) -> StepView:
@@ -53,10 +58,6 @@ def training_step(**fields: Any) -> StepView:
 
 def waiting(id: str, index: int = 0, **fields: Any) -> GroupView:
     return GroupView(id=id, index=index, state="waiting", **fields)
-
-
-def finished(id: str, index: int = 0) -> GroupView:
-    return GroupView(id=id, index=index, state="finished", attempt=1)
 
 
 def dispatched(id: str, index: int = 0, **fields: Any) -> GroupView:

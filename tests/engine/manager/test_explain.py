@@ -17,7 +17,6 @@ from .snapshots import (
     ROLLOUT,
     TRAINER,
     dispatched,
-    finished,
     open_step,
     ready_step,
     snapshot,
@@ -109,22 +108,22 @@ TO_ENVIRONMENT = dispatched("q", 2, whereabouts=(Whereabouts("queue:environment"
     [
         (
             # 12 sequences may be in flight: of three groups of 6, two go in this plan
-            open_step(*STEP_4, *(finished(f"f{i}", 3 + i) for i in range(5)), number=3),
+            open_step(*STEP_4, number=3, num_finished=5),
             "rollout",
             "step 4 of 40: 1 of 8 groups waiting for generation",
         ),
         (
-            open_step(dispatched("d"), finished("f", 1), number=3),
+            open_step(dispatched("d"), number=3, num_finished=1),
             "rollout",
             "step 4 of 40: 1 of 2 groups finished",
         ),
         (
-            open_step(dispatched("d"), AT_ENVIRONMENT, finished("f", 2), number=3),
+            open_step(dispatched("d"), AT_ENVIRONMENT, number=3, num_finished=1),
             "rollout",
             "step 4 of 40: 1 of 3 groups finished",
         ),
         (
-            open_step(finished("f"), AT_ENVIRONMENT, TO_ENVIRONMENT, number=3),
+            open_step(AT_ENVIRONMENT, TO_ENVIRONMENT, number=3, num_finished=1),
             "environment",
             "step 4 of 40: 1 of 3 groups finished",
         ),
@@ -171,7 +170,7 @@ def test_missing_workers_are_named_by_what_they_would_serve() -> None:
         "rollout",
         "no rollout worker for smollm2 is running",
     )
-    graded = task(step=open_step(AT_ENVIRONMENT, finished("f", 2)))
+    graded = task(step=open_step(AT_ENVIRONMENT, num_finished=1))
     assert explained(graded, workers=(ENVIRONMENT, TRAINER))[0] == "environment"
     lost = task(step=training_step(holder="t#0"))
     assert explained(lost, workers=(ROLLOUT, ENVIRONMENT)) == (

@@ -1,4 +1,4 @@
-"""Shares of tokens over many plans, by the shipped planner on a cluster that never runs dry."""
+"""Shares of device-seconds over many plans, by the shipped planner on a cluster that never runs dry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
 from engine.manager import plan
-from engine.manager.fairness import VirtualTimes
+from engine.manager.fairness import Flow, VirtualTimes
 from engine.manager.snapshot import DispatchGroup, GroupView, TaskView, TenantView, Whereabouts
 
 from .snapshots import NOW, ROLLOUT, open_step, snapshot, task, tenant
@@ -19,7 +19,7 @@ class Stand:
     tenants: dict[str, TenantView]
     tasks: dict[str, TaskView]
     slots: int = 8
-    served: Counter[str] = field(default_factory=Counter)  # tokens by tenant
+    served: Counter[str] = field(default_factory=Counter)  # device-seconds by tenant
     by_task: Counter[str] = field(default_factory=Counter)
     flying: deque[tuple[str, str]] = field(default_factory=deque)
 
@@ -42,6 +42,9 @@ class Stand:
                 self.tenants[owner] = replace(
                     self.tenants[owner], virtual_time=command.virtual_time
                 )
+                self.tasks[command.task] = replace(
+                    self.tasks[command.task], virtual_time=command.task_virtual_time
+                )
                 self._set(command.task, command.group, "dispatched")
                 self.flying.append((command.task, command.group))
 
@@ -51,14 +54,13 @@ class Stand:
     def _set(self, task_id: str, group_id: str, state: str) -> None:
         places = (Whereabouts("worker:r#1", NOW, 4),) if state == "dispatched" else ()
         view = self.tasks[task_id]
-        assert view.step
         groups = tuple(
             GroupView(g.id, g.index, state, dispatched_at=NOW, whereabouts=places)
             if g.id == group_id
             else g
-            for g in view.step.groups
+            for g in view.steps[0].groups
         )
-        self.tasks[task_id] = replace(view, step=open_step(*groups))
+        self.tasks[task_id] = replace(view, steps=(open_step(*groups),))
 
 
 def busy_task(id: str, owner: str, **fields: object) -> TaskView:
@@ -116,12 +118,8 @@ def test_idle_time_is_not_hoarded() -> None:
 
 def test_the_floor_is_the_start_of_the_furthest_tenants_last_group() -> None:
     """far: 1000 - 100 / 2 = 950; near is raised to it, middle keeps its 970."""
-    tenants = [
-        tenant("far", weight=2.0, virtual_time=1000.0),
-        tenant("near", virtual_time=10.0),
-        tenant("middle", virtual_time=970.0),
-    ]
-    times = VirtualTimes(tenants, {"far": 100, "near": 100, "middle": 20})
+    flows = [Flow("far", 1000.0, weight=2.0), Flow("near", 10.0), Flow("middle", 970.0)]
+    times = VirtualTimes(flows, {"far": 100, "near": 100, "middle": 20})
     assert [times["far"], times["near"], times["middle"]] == [1000.0, 950.0, 970.0]
     assert times.next_of(["far", "near", "middle"]) == "near"
     assert times.charge("near", 100) == 1050.0
@@ -129,5 +127,5 @@ def test_the_floor_is_the_start_of_the_furthest_tenants_last_group() -> None:
 
 
 def test_a_weight_of_zero_stops_nothing() -> None:
-    times = VirtualTimes([tenant("zero", weight=0.0)], {"zero": 10})
+    times = VirtualTimes([Flow("zero", 0.0, weight=0.0)], {"zero": 10})
     assert times.charge("zero", 10) == 1e7

@@ -25,6 +25,7 @@ from engine.manager.snapshot import (
 )
 
 times = st.floats(min_value=0, max_value=2000, allow_nan=False)
+seconds = st.sampled_from([0.0, 0.5, 100.0])
 counts = st.integers(min_value=0, max_value=5)
 bases = st.sampled_from(["alpha", "beta"])
 tenant_ids = st.sampled_from(["a", "b", "c"])
@@ -37,7 +38,7 @@ groups = st.builds(
     GroupView,
     id=st.uuids().map(str),
     index=counts,
-    state=st.sampled_from(["waiting", "dispatched", "finished"]),
+    state=st.sampled_from(["waiting", "dispatched"]),
     attempt=counts,
     errors=counts,
     last_error=st.sampled_from(["", "out of memory"]),
@@ -70,7 +71,13 @@ tasks = st.builds(
     version=st.integers(-1, 5),
     prepare_sent_at=times,
     prepare_error=st.sampled_from(["", "Row 3 has no answer."]),
-    step=st.none() | steps,
+    steps=st.lists(steps, max_size=3).map(tuple),
+    max_staleness=st.integers(0, 2),
+    priority=st.integers(-1, 1),
+    virtual_time=st.floats(min_value=0, max_value=1e9),
+    group_s=seconds,
+    pass_s=seconds,
+    rollout_s=seconds,
 )
 tenants = st.builds(
     TenantView,
@@ -129,9 +136,9 @@ def test_a_plan_contradicts_neither_itself_nor_what_is(view: Snapshot) -> None:
             assert task.state == "queued"
         elif isinstance(command, OpenStep):
             assert task.state == "running"
-            assert task.step is None
-            assert command.number == task.version
+            assert len(task.steps) <= task.max_staleness
+            assert command.version == task.version
+            assert command.number == task.version + len(task.steps)
         elif isinstance(command, DispatchGroup | DispatchTraining):
             assert task.state == "running"
-            assert task.step
-            assert command.step == task.step.number
+            assert command.step in {step.number for step in task.steps}

@@ -71,7 +71,7 @@ def test_an_impossible_preparation_fails_the_task_with_its_reason() -> None:
 
 
 def test_the_next_step_is_opened_at_the_last_version() -> None:
-    assert decided(OpenStep, task(version=7)) == [OpenStep("t1", 7)]
+    assert decided(OpenStep, task(version=7)) == [OpenStep("t1", 7, version=7)]
 
 
 @pytest.mark.parametrize("step", [open_step(waiting("g")), ready_step(1), training_step()])

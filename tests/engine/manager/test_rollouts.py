@@ -12,7 +12,6 @@ from .snapshots import (
     NOW,
     ROLLOUT,
     dispatched,
-    finished,
     open_step,
     snapshot,
     task,
@@ -42,7 +41,7 @@ def test_a_waiting_group_is_dispatched_with_its_cost_and_virtual_time() -> None:
     tenants = (tenant(weight=2.0, virtual_time=30.0),)
     step = open_step(waiting("g"), number=3)
     assert sent(task(step=step, version=3), tenants=tenants) == [
-        DispatchGroup("t1", 3, "g", attempt=1, cost=100, virtual_time=80.0, cause="")
+        DispatchGroup("t1", 3, "g", 1, cost=100.0, virtual_time=80.0, task_virtual_time=100.0)
     ]
 
 
@@ -124,8 +123,17 @@ def test_no_smaller_group_passes_one_that_does_not_fit() -> None:
 def test_a_lost_group_is_dispatched_again_with_a_cause_and_for_nothing() -> None:
     tenants = (tenant(virtual_time=500.0),)
     lost = dispatched("g", attempt=2, **LOST)
-    assert sent(task(step=open_step(lost)), tenants=tenants) == [
-        DispatchGroup("t1", 0, "g", attempt=3, cost=0, virtual_time=500.0, cause=STOPPED)
+    assert sent(task(virtual_time=7.0, step=open_step(lost)), tenants=tenants) == [
+        DispatchGroup(
+            "t1",
+            0,
+            "g",
+            attempt=3,
+            cost=0.0,
+            virtual_time=500.0,
+            task_virtual_time=7.0,
+            cause=STOPPED,
+        )
     ]
 
 
@@ -169,10 +177,6 @@ def test_a_group_that_came_back_with_an_error_is_paid_for_again() -> None:
     assert command.cause == "attempt 1 failed: out of memory"
 
 
-def test_finished_groups_are_left_alone() -> None:
-    assert ids(task(step=open_step(finished("g")))) == []
-
-
 @pytest.mark.parametrize("fields", [{"state": "paused"}, {"tenant": "suspended"}])
 def test_nothing_is_dispatched_for_paused_tasks_and_suspended_tenants(
     fields: dict[str, str],
@@ -189,7 +193,8 @@ def test_groups_of_a_paused_task_still_fill_the_slots() -> None:
     assert ids(paused, running) == ["g0"]
 
 
-def test_within_a_tenant_the_task_with_fewest_groups_in_flight_goes_first() -> None:
-    busy = task("a", submitted_at=1.0, step=open_step(dispatched("x"), waiting("a1", 1)))
-    idle = task("b", submitted_at=2.0, step=open_step(*waiting_groups("b", 2)))
-    assert ids(busy, idle) == ["b0", "a1"]  # after b0 both have one: the first submitted goes
+def test_within_a_tenant_the_task_that_has_had_least_goes_first() -> None:
+    """a's last group began at 150 - 100: b is raised to that, goes, and stands level."""
+    busy = task("a", virtual_time=150.0, step=open_step(dispatched("x"), waiting("a1", 1)))
+    idle = task("b", step=open_step(*waiting_groups("b", 2)))
+    assert ids(busy, idle) == ["b0", "a1"]

@@ -169,7 +169,7 @@ def _steps_done(tasks: list[TaskView], tenants: list[TenantView], rounds: int) -
     """Plays `rounds` plans with one adapter slot; a step ends a round after its groups went."""
     done: Counter[str] = Counter()
     by_id = {view.id: view for view in tasks}
-    for now in range(rounds):
+    for _ in range(rounds):
         view = snapshot(*by_id.values(), workers=(engine(adapter_slots=1),), tenants=tuple(tenants))
         commands = [c for c in plan(view) if isinstance(c, DispatchGroup)]
         for command in commands:
@@ -178,10 +178,13 @@ def _steps_done(tasks: list[TaskView], tenants: list[TenantView], rounds: int) -
                 replace(t, virtual_time=command.virtual_time) if t.id == owner else t
                 for t in tenants
             ]
+            by_id[command.task] = replace(
+                by_id[command.task], virtual_time=command.task_virtual_time
+            )
         for name in {command.task for command in commands}:
             done[name] += 1
-            step = replace(by_id[name].step, number=done[name], opened_at=float(now + 1))
-            by_id[name] = replace(by_id[name], step=step)
+            step = replace(by_id[name].steps[0], number=done[name])
+            by_id[name] = replace(by_id[name], steps=(step,))
     return done
 
 

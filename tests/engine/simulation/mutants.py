@@ -77,16 +77,16 @@ class ForgetsPayloads(Store):
 def opens_two_steps(snapshot: Snapshot) -> list[Command]:
     """Begins the next step while one is in training, to keep the engine busy."""
     early: list[Command] = [
-        OpenStep(task.id, task.step.number + 1)
+        OpenStep(task.id, task.steps[-1].number + 1, task.version)
         for task in snapshot.tasks
-        if task.state == "running" and task.step and task.step.state == "training"
+        if task.state == "running" and task.steps and task.steps[-1].state == "training"
     ]
     return [*plan(snapshot), *early]
 
 
 def never_redispatches(snapshot: Snapshot) -> list[Command]:
     """Has no leases on groups: what is lost stays lost."""
-    states = {group.id: group.state for t in snapshot.tasks if t.step for group in t.step.groups}
+    states = {g.id: g.state for task in snapshot.tasks for s in task.steps for g in s.groups}
     return [
         command
         for command in plan(snapshot)
@@ -147,9 +147,11 @@ def last_in_first_out(snapshot: Snapshot) -> list[Command]:
 
 
 def _reversed(task: TaskView) -> TaskView:
-    if task.step is None or task.step.state != "ready":
-        return task
-    return replace(task, step=replace(task.step, ready_order=1_000_000 - task.step.ready_order))
+    steps = tuple(
+        replace(step, ready_order=1_000_000 - step.ready_order) if step.state == "ready" else step
+        for step in task.steps
+    )
+    return replace(task, steps=steps)
 
 
 def fails_the_neighbour(snapshot: Snapshot) -> list[Command]:

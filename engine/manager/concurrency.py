@@ -1,0 +1,100 @@
+"""How many sequences the engines of a base model get at once, found by feedback.
+
+More sequences a batch mean more tokens a second, up to where the device is full; beyond that each
+only takes longer, and where KV runs out, preempted ones are computed again and the speed falls.
+Where that is depends on the model, the device, and the lengths that tenants happen to ask for, so
+it is measured. Levels of sequences at work, each a quarter above the one before, keep the speed
+that was last seen at them, as a moving mean. The limit is the lowest level that comes within
+`ENOUGH` of the fastest, and one level more from time to time, to find out whether that is still so.
+
+Speed is tokens a second *of work*: an engine that nobody asks anything is not slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, floor, log
+
+from .snapshot import Concurrency, SetConcurrency, WorkerView
+from .world import World
+
+GROWTH = 1.25  # from one level to the next
+ENOUGH = 0.97  # of the best speed
+MEMORY = 0.3  # weight of a new sight in a level's mean
+MIN_BUSY_S = 1.0  # of work, between two sights
+PROBE_EVERY_S = 60.0
+PROBE_FOR_S = 15.0
+MIN_LIMIT = 8  # sequences
+
+
+def adapt(world: World) -> list[SetConcurrency]:
+    """What was found out since the last plan, for each base model that tells of its work."""
+    if not world.policy.adapts:
+        return []
+    known = {c.base_model: c for c in world.snapshot.concurrency}
+    commands = []
+    for base_model in sorted({task.base_model for task in world.tasks}):
+        workers = world.workers("rollout", base_model)
+        if not workers or not any(worker.busy_s for worker in workers):
+            continue
+        before = known.get(base_model, Concurrency(base_model))
+        after = see(before, workers, world.snapshot.now)
+        if after != before:
+            commands.append(SetConcurrency(after))
+    return commands
+
+
+def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurrency:
+    """Add what the workers' counters tell since last time, and set the limit by it."""
+    tokens = sum(worker.tokens for worker in workers)
+    busy_s = sum(worker.busy_s for worker in workers) / len(workers)
+    preemptions = sum(worker.preemptions for worker in workers)
+    worked_s, made = busy_s - before.busy_s, tokens - before.tokens
+    counted = replace(before, seen_at=now, tokens=tokens, busy_s=busy_s, preemptions=preemptions)
+    if worked_s < 0 or made < 0 or preemptions < before.preemptions or not before.seen_at:
+        return counted  # a worker restarted, joined or left
+    if worked_s < MIN_BUSY_S:
+        return before
+    level = level_of(sum(worker.num_running for worker in workers))
+    speeds = _with_sight(before.speeds, level, made / worked_s)
+    return _limited(replace(counted, speeds=speeds), now)
+
+
+def level_of(sequences: int) -> int:
+    """Index of the level that so many sequences at work belong to."""
+    return max(0, floor(log(max(1, sequences)) / log(GROWTH)))
+
+
+def sequences_at(level: int) -> int:
+    """The most sequences that belong to the level."""
+    return max(1, ceil(GROWTH ** (level + 1)) - 1)
+
+
+def best_level(speeds: tuple[float, ...]) -> int:
+    """The lowest level that comes within ENOUGH of the fastest; -1 if none was seen."""
+    fastest = max(speeds, default=0.0)
+    return next((i for i, speed in enumerate(speeds) if speed >= ENOUGH * fastest > 0), -1)
+
+
+def _with_sight(speeds: tuple[float, ...], level: int, speed: float) -> tuple[float, ...]:
+    found = [*speeds, *[0.0] * (level + 1 - len(speeds))]
+    found[level] = speed if not found[level] else found[level] + MEMORY * (speed - found[level])
+    return tuple(found)
+
+
+def _limited(state: Concurrency, now: float) -> Concurrency:
+    """The limit that the speeds suggest. The highest level seen is never known to be the best."""
+    best = best_level(state.speeds)
+    if best == len(state.speeds) - 1 and not _is_unseen_below(state.speeds, best):
+        return replace(state, limit=max(MIN_LIMIT, sequences_at(best + 1)), probed_at=now)
+    since_s = now - state.probed_at
+    if since_s >= PROBE_EVERY_S + PROBE_FOR_S:
+        return replace(state, limit=max(MIN_LIMIT, sequences_at(best)), probed_at=now)
+    if since_s < PROBE_EVERY_S:
+        return replace(state, limit=max(MIN_LIMIT, sequences_at(best)))
+    probed = best - 1 if _is_unseen_below(state.speeds, best) else best + 1
+    return replace(state, limit=max(MIN_LIMIT, sequences_at(probed)))
+
+
+def _is_unseen_below(speeds: tuple[float, ...], level: int) -> bool:
+    return level > 0 and not speeds[level - 1]
