@@ -11,6 +11,7 @@ import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from engine.manager.policy import POLICIES
 from jobs.stack.layout import kept_redis_port
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -262,6 +263,13 @@ Path(FILE_UPLOAD_TEMP_DIR).mkdir(mode=0o700, exist_ok=True)
 TIMELINE_PRIVACY = env("TIMELINE_PRIVACY", default="anonymous")
 if TIMELINE_PRIVACY not in ("open", "anonymous", "own-only"):
     raise ImproperlyConfigured("TIMELINE_PRIVACY must be open, anonymous or own-only")
+
+# How the planner schedules (engine/manager/policy.py); all but "shipped" are there for comparison.
+SCHEDULE_POLICY = env("MARLAAS_SCHEDULE_POLICY", default="shipped")
+if SCHEDULE_POLICY not in POLICIES:
+    raise ImproperlyConfigured(
+        f"MARLAAS_SCHEDULE_POLICY must be one of {', '.join(POLICIES)}, not {SCHEDULE_POLICY!r}"
+    )
 
 # Workers: which base models a rollout or training process serves, and how much it holds at once.
 BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the demo's

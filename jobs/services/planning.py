@@ -15,11 +15,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Max, Prefetch
 from django.utils import timezone
 
 from engine.manager import plan
+from engine.manager.policy import POLICIES
 from engine.manager.snapshot import (
     Admit,
     Command,
@@ -64,7 +66,8 @@ def plan_once() -> int:
     flights = look_at_flights()
     with transaction.atomic():
         events.lock_head("planner")
-        commands = plan(take_snapshot(flights))[:MAX_COMMANDS]
+        policy = POLICIES[settings.SCHEDULE_POLICY]
+        commands = plan(take_snapshot(flights), policy)[:MAX_COMMANDS]
         for command in commands:
             _apply(command)
     return len(commands)

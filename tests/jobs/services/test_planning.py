@@ -241,3 +241,15 @@ def test_planning_asks_the_database_a_constant_number_of_times(
     _plan()
     with django_assert_max_num_queries(14):
         planning.plan_once()
+
+
+def test_the_policy_of_the_settings_decides(prepared: Task, make_task: Any, settings: Any) -> None:
+    """One task after the other: the second is prepared by nobody."""
+    settings.SCHEDULE_POLICY = "sequential"
+    make_task("second")
+    _plan()
+    assert Group.objects.filter(step__task=prepared, state="dispatched").count() == 2
+    assert _messages("chores") == []
+    settings.SCHEDULE_POLICY = "shipped"
+    _plan()
+    assert len(_messages("chores")) == 1
