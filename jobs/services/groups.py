@@ -9,15 +9,13 @@ from django.utils import timezone
 from engine.types import Trajectory
 from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, TokenUsage
-from jobs.services import events, joins
+from jobs.services import costs, events, joins
 from jobs.services.failures import told
 from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import write_group
 from jobs.services.planner_bell import ring_planner
 from jobs.services.spans import save_group_spans
 from jobs.services.ungraded import judge_ungraded
-
-COST_SMOOTHING = 0.2  # weight of the newest group in the running mean of a group's tokens
 
 
 def finish_group(group_id: str, attempt: int, trajectories: list[Trajectory], worker: str) -> bool:
@@ -80,7 +78,9 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
     if not finished:
         return False
     task = group.step.task
-    _charge(task, tokens + sum(_observed(trajectory) for trajectory in trajectories))
+    computed = tokens + sum(_observed(trajectory) for trajectory in trajectories)
+    _charge(task, computed)
+    costs.learn_group(task, trajectories, computed)
     spans = save_group_spans(group, trajectories, worker)
     notice = {"step": group.step.number, "index": group.index, "id": str(group.pk)}
     events.record([events.Event(task.stream, "group", {**notice, "rewards": rewards}), *spans])
@@ -97,13 +97,9 @@ def _observed(trajectory: Trajectory) -> int:
 
 
 def _charge(task: Task, tokens: int) -> None:
-    """Count a group's tokens against its tenant's day, and learn what a group costs."""
+    """Count a group's tokens against its tenant's day."""
     usage, _ = TokenUsage.objects.get_or_create(tenant_id=task.tenant_id, day=TokenUsage.today())
     TokenUsage.objects.filter(pk=usage.pk).update(tokens=F("tokens") + tokens)
-    mean = task.mean_group_tokens or tokens
-    Task.objects.filter(pk=task.pk).update(
-        mean_group_tokens=mean + COST_SMOOTHING * (tokens - mean)
-    )
 
 
 def _close_step_if_full(step: Step) -> None:
@@ -112,9 +108,11 @@ def _close_step_if_full(step: Step) -> None:
     if Group.objects.filter(step=step).exclude(state="finished").exists():
         return
     last = Step.objects.aggregate(last=Max("ready_order"))["last"] or 0
-    Step.objects.filter(pk=step.pk, state="open").update(
+    is_closed = Step.objects.filter(pk=step.pk, state="open").update(
         state="ready", ready_order=last + 1, ready_at=timezone.now()
     )
+    if is_closed:
+        costs.learn_rollout(step)
 
 
 def return_group(group_id: str, attempt: int, error: str) -> bool:

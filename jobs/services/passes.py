@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from engine.types import Trajectory
 from jobs.models import Group, PolicyVersion, Span, Step, Task
-from jobs.services import events, mismatch
+from jobs.services import costs, events, mismatch
 from jobs.services.failures import told
 from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import read_group
@@ -105,6 +105,9 @@ def commit_version(
                 *_end_span(taken, tokens),
             ]
         )
+        span = taken.span
+        if span.ended_at:
+            costs.learn_pass(task, (span.ended_at - span.started_at).total_seconds())
         mismatch.judge_step(task, step.number, metrics)
         transaction.on_commit(ring_planner)
     return True
