@@ -132,7 +132,8 @@ def empty_cache(device: torch.device) -> None:
 def default_dtype(device: torch.device) -> str:
     """The dtype for a base model when nobody says: bfloat16 where the device computes in it.
 
-    On MPS float32: whether shorter ones train well there was not tried.
+    On MPS float32: whether shorter ones train well there was not tried. On a processor without
+    instructions for bfloat16, float32: emulated, a product takes many times as long.
     """
     if device.type == "mps":
         return "float32"
@@ -141,7 +142,11 @@ def default_dtype(device: torch.device) -> str:
         return "bfloat16" if is_native else "float16"
     if device.type == "npu":
         return "bfloat16" if _backend(device).is_bf16_supported() else "float16"
-    return "bfloat16"
+    return "bfloat16" if _has_cpu_bf16() else "float32"
+
+
+def _has_cpu_bf16() -> bool:
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ def add_base_model(
     """
     if not SLUG.fullmatch(slug):
         raise ModelError(f"{slug!r} is no slug: use small letters, digits, - and _.")
+    from engine.models.device import default_dtype, pick_device  # torch: only where it is needed
+
     local = Path(path).expanduser()
     path = str(local.resolve()) if local.is_dir() else path
     config = read_json(model_directory(path), "config.json")
@@ -38,7 +40,11 @@ def add_base_model(
         raise ModelError(f"{path} takes at most {longest} tokens, not {max_model_length}.")
     given = {"name": name, "dtype": dtype, "max_model_length": max_model_length}
     given = {field: value for field, value in given.items() if value}
-    new = {"name": Path(path).name, "max_model_length": min(longest, DEFAULT_MAX_MODEL_LENGTH)}
+    new = {
+        "name": Path(path).name,
+        "max_model_length": min(longest, DEFAULT_MAX_MODEL_LENGTH),
+        "dtype": default_dtype(pick_device(settings.DEVICE)),
+    }
     row, _ = BaseModel.objects.update_or_create(
         slug=slug,
         defaults={"path": path, "is_enabled": True, **given},

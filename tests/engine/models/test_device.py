@@ -258,7 +258,9 @@ def test_a_container_with_less_memory_than_the_machine_says_so(
 
 
 def test_the_dtype_follows_what_the_device_computes_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert default_dtype(torch.device("cpu")) == "bfloat16"
+    for has_bf16, dtype in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda a=has_bf16: a)
+        assert default_dtype(torch.device("cpu")) == dtype
     assert default_dtype(torch.device("mps")) == "float32"
     for kind in ("cuda", "npu"):
         for has_bf16, dtype in ((True, "bfloat16"), (False, "float16")):
