@@ -102,17 +102,16 @@ class StepView:
     @cached_property
     def presences(self) -> tuple[Presence, ...]:
         """Where the trajectories of the dispatched groups are, by place."""
-        found: dict[str, Presence] = {}
+        found: dict[str, tuple[int, float, float]] = {}  # tuples: a plan sees tens of thousands
         for group in self.dispatched:
             for where in group.whereabouts:
-                so_far = found.get(where.place)
-                found[where.place] = Presence(
-                    where.place,
-                    where.count + (so_far.count if so_far else 0),
-                    min(where.since, so_far.earliest) if so_far else where.since,
-                    max(where.since, so_far.latest) if so_far else where.since,
+                count, earliest, latest = found.get(where.place, (0, where.since, where.since))
+                found[where.place] = (
+                    count + where.count,
+                    min(earliest, where.since),
+                    max(latest, where.since),
                 )
-        return tuple(found.values())
+        return tuple(Presence(place, *figures) for place, figures in found.items())
 
     @cached_property
     def worst(self) -> tuple[GroupView, ...]:
