@@ -297,6 +297,17 @@ VLLM_URLS = env.list("MARLAAS_VLLM_URLS", default=[])
 VLLM_PYTHON = env("MARLAAS_VLLM_PYTHON", default="")
 VLLM_ARGS = env("MARLAAS_VLLM_ARGS", default="")
 
+# Benchmarks only: rollout and training take the times of this script and compute nothing
+# (engine/emulation). Whoever serves anybody must not: tasks would seem to learn.
+EMULATION = env("MARLAAS_EMULATION", default="")
+if EMULATION and (
+    USE_TLS or not REDIS_IS_PRIVATE or WEB_HOST not in ("127.0.0.1", "localhost", "::1")
+):
+    raise ImproperlyConfigured(
+        "MARLAAS_EMULATION is for benchmarks on a machine by itself: it is refused with USE_TLS,"
+        " REDIS_URL, or a WEB_HOST that others can reach"
+    )
+
 # How far the rollout engine's log-probs may be from the trainer's before a task is paused, in nats
 # a token, for 16-bit weights (a hundredth of it for float32); 0: never. See docs/architecture.md.
 MISMATCH_KL_MAX = env.float("MARLAAS_MISMATCH_KL_MAX", default=0.05)

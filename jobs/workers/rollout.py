@@ -24,6 +24,7 @@ from redis.exceptions import RedisError
 from engine.environments.episode import tokens_left, with_turn
 from engine.errors import ArtifactError
 from engine.prompt_order import turn_seed
+from engine.rollout.protocol import RolloutEngine
 from engine.types import (
     AdapterRef,
     Generation,
@@ -367,13 +368,30 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
     import torch
 
     from engine.models.chat import ChatTokenizer
-    from engine.rollout.engines import EngineSpec, VllmSettings, make_engine
     from engine.rollout.service import EngineThread
 
     if settings.TORCH_THREADS:
         torch.set_num_threads(settings.TORCH_THREADS)
     (slug,) = settings.WORKER_BASE_MODELS
     row = BaseModel.objects.get(slug=slug)
+    make = _emulated_engine if settings.EMULATION else _engine_of(row)
+    stop_ids = ChatTokenizer(row.path).eos_ids
+    _host = RolloutHost(lambda on_done: EngineThread(make, on_done), stop_ids)
+    thread = _host.engine
+    return settings.ROLLOUT_SLOTS, lambda: asdict(thread.stats())
+
+
+def _emulated_engine() -> RolloutEngine:
+    from engine.emulation.engine import EmulatedEngine
+    from engine.emulation.script import read_script
+
+    log.warning("nothing is generated here: the emulation of %s", settings.EMULATION)
+    return EmulatedEngine(read_script(settings.EMULATION), settings.ROLLOUT_SLOTS)
+
+
+def _engine_of(row: BaseModel) -> Callable[[], RolloutEngine]:
+    from engine.rollout.engines import EngineSpec, VllmSettings, make_engine
+
     spec = EngineSpec(
         path=row.path,
         dtype=row.dtype,
@@ -391,13 +409,7 @@ def load() -> tuple[int, Callable[[], dict[str, Any]]]:
             directory=settings.VAR_DIR / "vllm" / hosting.name(),
         ),
     )
-    stop_ids = ChatTokenizer(row.path).eos_ids
-    _host = RolloutHost(
-        lambda on_done: EngineThread(lambda: make_engine(settings.ROLLOUT_ENGINE, spec), on_done),
-        stop_ids,
-    )
-    thread = _host.engine
-    return settings.ROLLOUT_SLOTS, lambda: asdict(thread.stats())
+    return lambda: make_engine(settings.ROLLOUT_ENGINE, spec)
 
 
 def tend(incarnation: str) -> None:

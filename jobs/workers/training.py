@@ -95,6 +95,7 @@ def _train(taken: passes.Pass) -> bool:
             groups=passes.recorded_groups(step),
             out_dir=Path(directory),
             digest=version.digest,
+            policy=passes.policy_of(step),
         )
         key = version_key(task.pk, step.number + 1, result.digest)
         size = artifacts.put_directory(key, Path(directory))
@@ -114,12 +115,24 @@ def served() -> list[str]:
 def trainer(base_model: BaseModel) -> Any:
     """The trainer of a base model, which stays resident."""
     if base_model.slug not in _trainers:
-        from engine.models.load import load_base_model
-        from engine.training.trainer import Trainer
-
-        base = load_base_model(base_model.path, base_model.dtype, settings.DEVICE)
-        _trainers[base_model.slug] = Trainer(base)
+        make = _emulated_trainer if settings.EMULATION else _make_trainer
+        _trainers[base_model.slug] = make(base_model)
     return _trainers[base_model.slug]
+
+
+def _make_trainer(base_model: BaseModel) -> Any:
+    from engine.models.load import load_base_model
+    from engine.training.trainer import Trainer
+
+    return Trainer(load_base_model(base_model.path, base_model.dtype, settings.DEVICE))
+
+
+def _emulated_trainer(_: BaseModel) -> Any:
+    from engine.emulation.script import read_script
+    from engine.emulation.trainer import EmulatedTrainer
+
+    log.warning("nothing is trained here: the emulation of %s", settings.EMULATION)
+    return EmulatedTrainer(read_script(settings.EMULATION))
 
 
 def load() -> Callable[[], dict[str, Any]]:
