@@ -27,9 +27,9 @@ MODES: dict[str, Policy] = {
 STALE = ("overlap", "beyond")  # modes in which every task has max_staleness 1
 
 
-def one(mode: str, num_tasks: int, num_steps: int, plans_per_s: float) -> Run:
+def one(mode: str, num_tasks: int, num_steps: int, group_lag_s: float) -> Run:
     specs = mixed_tasks(num_tasks, num_steps, max_staleness=int(mode in STALE))
-    return run(specs, FIRST_MODEL, MODES[mode], plans_per_s)
+    return run(specs, FIRST_MODEL, MODES[mode], group_lag_s)
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=32)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--plans", type=float, default=4.0)
+    parser.add_argument("--lag", type=float, default=0.5)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     modes = options.modes.split(",")
@@ -48,7 +48,7 @@ def main() -> int:
     with ProcessPoolExecutor(options.workers) as pool:
         begun = time.monotonic()
         work = {
-            mode: pool.submit(one, mode, options.tasks, options.steps, options.plans)
+            mode: pool.submit(one, mode, options.tasks, options.steps, options.lag)
             for mode in modes
         }
         for mode, future in work.items():
@@ -57,9 +57,10 @@ def main() -> int:
             print(
                 f"{mode:20} {r.makespan_s:8.0f}s {r.steps_per_hour:8.1f} {r.utilisation.busy:6.3f} "
                 f"{r.utilisation.occupancy:6.3f} {percentile(first, 0.5):7.0f}s "
-                f"{percentile(first, 0.95):5.0f}s {r.bounds.makespan_s:5.0f}s {r.bounds.bottleneck:8} "
-                f"{r.over_bound:6.3f} {r.first_fill_s:5.0f}s {r.last_drain_s:5.0f}s"
-                f"  ({time.monotonic() - begun:.0f} s)",
+                f"{percentile(first, 0.95):5.0f}s {r.bounds.makespan_s:5.0f}s "
+                f"{r.bounds.bottleneck:8} {r.over_bound:6.3f} "
+                f"{r.first_fill_s:5.0f}s {r.last_drain_s:5.0f}s  "
+                f"({time.monotonic() - begun:.0f} s)",
                 flush=True,
             )
     return 0

@@ -13,8 +13,9 @@ begins when the one before it has been trained (an older one, with `max_stalenes
 least W by the slots. With several engines, both add up over them, so the mean engine bounds it.
 
 *Chain.* Of one task on an empty cluster: of each step, its longest trajectory with its tools, or
-all its tokens in the fewest decode steps, whichever takes longer; then its pass. With `max_staleness`
-k, step n waits for version n - k only, but passes of a task still come one after the other.
+all its tokens in the fewest decode steps, whichever takes longer; then its pass. With
+`max_staleness` k, step n waits for version n - k only, but passes of a task still come one after
+the other.
 
 All of it counts what must be done, not what a planner can know: no online schedule need reach it.
 """
@@ -95,10 +96,8 @@ def _alone_s(step: Sequence[Episode], model: CostModel) -> float:
     cost = model.engine
     by_itself_s = max(e.num_tokens * cost.decode_s(1) + e.away_s for e in step)
     longest = max(episode.num_tokens for episode in step)
-    engines = model.num_engines
-    return max(
-        by_itself_s, cost.step_s * longest / engines + cost.sequence_s * _tokens(step) / engines
-    )
+    together_s = cost.step_s * longest + cost.sequence_s * _tokens(step)
+    return max(by_itself_s, together_s / model.num_engines)
 
 
 def _chain(rollouts: Sequence[float], pass_s: float, max_staleness: int) -> float:

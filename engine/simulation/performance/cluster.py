@@ -2,14 +2,13 @@
 
 Everything that is not a decision is simulated (engines, tools, trainers, heartbeats, rows), with
 the cost models' seconds; every decision is `engine.manager.plan`'s, asked as the planning worker
-asks it: when something changed, at most `plans_per_s` times a virtual second, and each second.
+asks it: when something changed, at most 20 times a virtual second, and each second.
 Messages, database and grading take no time here, and nothing fails: `engine.simulation` has the
 faults, the emulated benchmark the rest.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from math import inf
 
@@ -31,22 +30,18 @@ from engine.manager.snapshot import (
 )
 
 from .cost_models import CostModel
-from .lockstep import Sequence as Turn
 from .metrics import Span, StepTime, TaskTime
-from .rows import Flight, Group, Step, Task, Tenant
+from .rollout import Rollout
+from .rows import Group, Step, Task, Tenant
 from .timeline import START_S, Timeline
-from .workers import (
-    BASE,
-    BEAT_S,
-    ENVIRONMENT,
-    SHARED_QUEUE,
-    RolloutWorker,
-    Trainer,
-    environment_view,
-)
+from .training import Training
+from .workers import BASE, BEAT_S, environment_view
 from .workload import TaskSpec
 
-PLANS_PER_S = 20.0
+MIN_INTERVAL_S = 0.05  # between two plans
+# A finished group alone may wait so long for the next plan: engines hold enough to work on, and
+# most of the time that a run takes is spent on plans.
+GROUP_LAG_S = 0.5
 MAX_ROUNDS = 10  # a plan's own consequences are planned at once
 BEGETTING = (Admit, Prepare, OpenStep, End)  # commands that ask for another plan
 
@@ -60,18 +55,13 @@ class Cluster:
         model: CostModel,
         policy: Policy,
         tenants: Iterable[Tenant] = (),
-        plans_per_s: float = PLANS_PER_S,
+        group_lag_s: float = GROUP_LAG_S,
     ) -> None:
-        self.model, self.policy = model, policy
+        """group_lag_s: see GROUP_LAG_S."""
+        self.policy = policy
         self.timeline = Timeline()
-        now = self.timeline.now
-        self.engines = [
-            RolloutWorker(number, model.engine, now, policy.is_multi_lora)
-            for number in range(1, model.num_engines + 1)
-        ]
-        self.trainers = [
-            Trainer(f"training-{n:02d}", now) for n in range(1, model.num_trainers + 1)
-        ]
+        self.rollout = Rollout(self.timeline, model, policy.is_multi_lora, self._group_finished)
+        self.training = Training(self.timeline, model, policy.steps_per_pass, self._trained)
         self.tenants = {tenant.id: tenant for tenant in tenants}
         for spec in specs:
             self.tenants.setdefault(spec.tenant, Tenant(spec.tenant))
@@ -79,23 +69,17 @@ class Cluster:
         self.concurrency: dict[str, Concurrency] = {}
         self.step_times: list[StepTime] = []
         self.task_times: list[TaskTime] = []
-        self.ledger: list[
-            tuple[float, dict[str, float]]
-        ] = []  # device-seconds by tenant, each beat
+        self.ledger: list[tuple[float, dict[str, float]]] = []  # device-s by tenant, each beat
         self.num_plans = 0
-        self._shared: deque[Flight] = deque()
-        self._training_queue: deque[Step] = deque()
-        self._training_spans: list[Span] = []
-        self._changed_engines: set[RolloutWorker] = set()
         self._num_to_come = len(specs)
         self._num_ready = 0
-        self._interval_s = 1 / plans_per_s
+        self._group_lag_s = group_lag_s
         self._planned_at = -inf
-        self._is_plan_due = False
+        self._plan_due_at = inf
         for spec in specs:
             self.timeline.after(spec.submitted_s, self._submit, spec)
-        self._tick()
         self._beat()
+        self._tick()
 
     @property
     def now(self) -> float:
@@ -104,18 +88,16 @@ class Cluster:
     @property
     def spans(self) -> list[Span]:
         """Periods in which an engine or a trainer was at work."""
-        return [span for worker in self.engines for span in worker.spans] + self._training_spans
+        return [span for worker in self.rollout.workers for span in worker.spans] + (
+            self.training.spans
+        )
 
     def run(self, until_s: float = inf) -> Cluster:
         """Until every task is over, or for so long."""
         while (self.tasks or self._num_to_come) and self.now - START_S < until_s:
             self.timeline.step()
-            for worker in self._changed_engines:
-                self._await_event(worker)
-            self._changed_engines.clear()
-        for worker in self.engines:
-            worker.engine.advance(self.now)
-            worker.end_period()
+            self.rollout.settle()
+        self.rollout.stop()
         return self
 
     def _submit(self, spec: TaskSpec) -> None:
@@ -125,17 +107,21 @@ class Cluster:
 
     # The planner
 
-    def _ring(self) -> None:
-        if not self._is_plan_due:
-            self._is_plan_due = True
-            self.timeline.at(self._planned_at + self._interval_s, self._plan)
+    def _ring(self, within_s: float = 0.0) -> None:
+        """Ask for a plan, so soon if the last one is long enough ago."""
+        due_at = max(self._planned_at + MIN_INTERVAL_S, self.now + within_s)
+        if due_at < self._plan_due_at:
+            self._plan_due_at = due_at
+            self.timeline.at(due_at, self._plan, due_at)
 
     def _tick(self) -> None:
         self._ring()
         self.timeline.after(1.0, self._tick)
 
-    def _plan(self) -> None:
-        self._is_plan_due, self._planned_at = False, self.now
+    def _plan(self, due_at: float) -> None:
+        if due_at != self._plan_due_at:
+            return  # one that was asked for sooner took its place
+        self._plan_due_at, self._planned_at = inf, self.now
         for _ in range(MAX_ROUNDS):
             self.num_plans += 1
             commands = plan(self._snapshot(), self.policy)
@@ -143,18 +129,17 @@ class Cluster:
                 self._carry_out(command)
             if not any(isinstance(command, BEGETTING) for command in commands):
                 break
-        self._feed_engines()
-        self._begin_passes()
+        self.rollout.feed()
+        self.training.begin_passes()
+        self._pause_engines()
 
     def _snapshot(self) -> Snapshot:
-        queues = {SHARED_QUEUE: len(self._shared), f"training.{BASE}": len(self._training_queue)}
-        queues.update((worker.queue, len(worker.own)) for worker in self.engines)
         return Snapshot(
             now=self.now,
             tenants=tuple(TenantView(**vars(tenant)) for tenant in self.tenants.values()),
             tasks=tuple(task.view(BASE) for task in self.tasks.values()),
             workers=self._worker_views,
-            queues=queues,
+            queues={**self.rollout.queues(), f"training.{BASE}": len(self.training.queue)},
             concurrency=tuple(self.concurrency.values()),
         )
 
@@ -166,24 +151,16 @@ class Cluster:
                 self._change(name, state="running")
             case Prepare(task=name):
                 self._change(name, prepare_sent_at=self.now, version=0)
-            case Explain(task=name):
-                explained = {
-                    "phase": command.phase,
-                    "reason": command.reason,
-                    "queue_position": command.queue_position,
-                }
-                self._change(name, **explained)
-            case OpenStep(task=name):
-                self._open(self.tasks[name], command.number, command.version)
+            case Explain(task=name, phase=phase, reason=reason, queue_position=place):
+                self._change(name, phase=phase, reason=reason, queue_position=place)
+            case OpenStep():
+                self._open(command)
             case DispatchGroup():
-                self._dispatch(command)
+                self._dispatch_group(command)
             case DispatchTraining():
-                step = self._step(command.task, command.step)
-                step.state, step.fence, step.dispatched_at = "training", command.fence, self.now
-                step.touch()
-                self._training_queue.append(step)
-            case End(task=name):
-                self._end(self.tasks.pop(name), command)
+                self._dispatch_training(command)
+            case End():
+                self._end(command)
 
     def _change(self, name: str, **values: object) -> None:
         task = self.tasks[name]
@@ -191,194 +168,88 @@ class Cluster:
             setattr(task, field, value)
         task.touch()
 
-    def _step(self, task: str, number: int) -> Step:
-        return next(step for step in self.tasks[task].steps if step.number == number)
+    def _step(self, command: DispatchGroup | DispatchTraining) -> Step:
+        """Raises RuntimeError for work that is sent again: nothing is ever lost here."""
+        if command.cause:
+            raise RuntimeError(f"sent again: {command}")
+        steps = self.tasks[command.task].steps
+        return next(step for step in steps if step.number == command.step)
 
-    def _open(self, task: Task, number: int, version: int) -> None:
-        step = Step(task, number, version, self.now)
-        step.groups = [Group(step, index) for index in range(task.spec.batch_size)]
-        step.num_unfinished = len(step.groups)
+    def _open(self, command: OpenStep) -> None:
+        task = self.tasks[command.task]
+        step = Step(task, command.number, command.version, self.now)
+        for index in range(task.spec.batch_size):
+            name = f"{command.task}/{command.number}/{index}"
+            step.unfinished[name] = Group(step, index, name)
         task.steps.append(step)
         step.touch()
 
-    def _dispatch(self, command: DispatchGroup) -> None:
-        step = self._step(command.task, command.step)
-        group = step.groups[int(command.group.rpartition("/")[2])]
-        task, tenant = step.task, self.tenants[step.task.spec.tenant]
-        if command.cause or group.state != "waiting":
-            raise RuntimeError(f"nothing is ever lost here, but {command} says so")
+    def _dispatch_group(self, command: DispatchGroup) -> None:
+        step = self._step(command)
+        group = step.unfinished[command.group]
         group.state, group.attempt, group.dispatched_at = "dispatched", command.attempt, self.now
-        tenant.virtual_time, task.virtual_time = command.virtual_time, command.task_virtual_time
+        self.tenants[step.task.spec.tenant].virtual_time = command.virtual_time
+        step.task.virtual_time = command.task_virtual_time
         step.begun_at = step.begun_at or self.now
-        group.flights = [Flight(group, one) for one in task.spec.group(step.number, group.index)]
-        for flight in group.flights:
-            flight.move(f"queue:{SHARED_QUEUE}", self.now)
-        self._shared.extend(group.flights)
+        self.rollout.send(group)
 
-    def _end(self, task: Task, command: End) -> None:
+    def _dispatch_training(self, command: DispatchTraining) -> None:
+        step = self._step(command)
+        step.state, step.fence, step.dispatched_at = "training", command.fence, self.now
+        step.touch()
+        self.training.queue.append(step)
+
+    def _end(self, command: End) -> None:
         if command.state != "succeeded":
-            raise RuntimeError(f"nothing ever fails here, but {command} says so")
+            raise RuntimeError(f"nothing ever fails here: {command}")
+        task = self.tasks.pop(command.task)
         spec = task.spec
         found = TaskTime(spec.id, spec.tenant, spec.kind.name, task.submitted_at, self.now)
         self.task_times.append(found)
 
-    # Rollout and environment
+    # What the stages tell
 
-    def _feed_engines(self) -> None:
-        """Each engine takes later turns from its own queue; the emptiest ones take new ones."""
-        for worker in self.engines:
-            while worker.own and worker.has_room:
-                self._generate(worker, worker.own.popleft())
-        while self._shared:
-            worker = min(self.engines, key=lambda one: one.engine.num_held)
-            if not worker.has_room:
-                break
-            self._generate(worker, self._shared.popleft())
-
-    def _generate(self, worker: RolloutWorker, flight: Flight) -> None:
-        flight.move(f"worker:{worker.name}", self.now)
-        spec = flight.group.step.task.spec
-        context, is_first = flight.context, flight.turn == 0
-        unread = spec.kind.prompt_tokens / spec.group_size if is_first else spec.kind.tool_tokens
-        if self.model.engine.kv_tokens and not is_first:
-            unread = context  # somebody else needed the room meanwhile
-        turn = Turn(
-            label=flight,
-            tokens=flight.episode.tokens[flight.turn],
-            adapter=spec.id,
-            owner=spec.tenant,
-            context=context,
-            unread=unread,
-        )
-        worker.engine.advance(self.now)
-        worker.engine.add(turn)
-        self._changed_engines.add(worker)
-
-    def _await_event(self, worker: RolloutWorker) -> None:
-        worker.engine.advance(self.now)
-        worker.note_work()
-        worker.generation += 1
-        when = worker.engine.next_event_at()
-        if when < inf:
-            self.timeline.at(when, self._engine_event, worker, worker.generation)
-
-    def _engine_event(self, worker: RolloutWorker, generation: int) -> None:
-        if generation != worker.generation:
-            return  # something changed since, and another event is awaited
-        worker.engine.advance(self.now)
-        for turn in worker.engine.settle():
-            self._turn_ended(worker, turn.label)
-        self._changed_engines.add(worker)
-        self._feed_engines()
-
-    def _turn_ended(self, worker: RolloutWorker, flight: Flight) -> None:
-        flight.turn += 1
-        if flight.turn < len(flight.episode.tokens):
-            flight.move(f"worker:{ENVIRONMENT}", self.now)
-            tool_s = flight.episode.tools_s[flight.turn - 1]
-            self.timeline.after(tool_s, self._tool_answered, worker, flight)
-            return
-        group = flight.group
-        group.flights.remove(flight)
-        group.tokens += flight.episode.num_tokens
-        if not group.flights:
-            self._group_finished(worker, group)
-        group.touch()
-
-    def _tool_answered(self, worker: RolloutWorker, flight: Flight) -> None:
-        flight.move(f"queue:{worker.queue}", self.now)
-        worker.own.append(flight)
-        self._feed_engines()
-
-    def _group_finished(self, worker: RolloutWorker, group: Group) -> None:
-        step, spec = group.step, group.step.task.spec
-        group.state = "finished"
+    def _group_finished(self, group: Group, device_s: float) -> None:
+        step, task = group.step, group.step.task
+        del step.unfinished[group.id]
         step.tokens += group.tokens
-        step.task.group_tokens.add(spec.kind.prompt_tokens + group.tokens)
-        step.task.group_s.add(group.tokens * worker.s_per_token)
-        step.num_unfinished -= 1
-        if not step.num_unfinished:
+        task.group_tokens.add(task.spec.kind.prompt_tokens + group.tokens)
+        task.group_s.add(device_s)
+        if not step.unfinished:
             self._num_ready += 1
             step.state, step.ready_at, step.ready_order = "ready", self.now, self._num_ready
-            step.task.rollout_s.add(self.now - step.begun_at)
-        self._ring()
+            task.rollout_s.add(self.now - step.begun_at)
+        step.touch()
+        self._ring(self._group_lag_s if step.unfinished else 0.0)
 
-    # Training
-
-    def _begin_passes(self) -> None:
-        for trainer in self.trainers:
-            if trainer.steps or not self._training_queue:
-                continue
-            size = min(self.policy.steps_per_pass, len(self._training_queue))
-            trainer.steps = [self._training_queue.popleft() for _ in range(size)]
-            trainer.began_at = self.now
-            trainer.pass_s = self.model.together_s([self._pass_s(s) for s in trainer.steps])
-            for step in trainer.steps:
-                step.holder, step.trained_at = trainer.name, self.now
-                step.touch()
-            self.timeline.after(trainer.pass_s, self._pass_ended, trainer)
-        self._pause_engines()
-
-    def _pass_s(self, step: Step) -> float:
-        return self.model.pass_s[step.task.spec.kind.name]
-
-    def _pass_ended(self, trainer: Trainer) -> None:
-        for tenant, share in trainer.shares().items():
-            trainer.owner_s[tenant] = trainer.owner_s.get(tenant, 0.0) + share
-        for step in trainer.steps:
-            span = Span(step.task.spec.id, "training", trainer.name, trainer.began_at, self.now)
-            self._training_spans.append(span)
-            self._commit(step, trainer.pass_s / len(trainer.steps))
-        trainer.steps = []
-        self._pause_engines()
-        self._ring()
-
-    def _commit(self, step: Step, pass_s: float) -> None:
+    def _trained(self, step: Step, device_s: float) -> None:
         task = step.task
         step.state = "committed"
         task.steps.remove(step)
         task.version += 1
-        task.pass_s.add(pass_s)
+        task.pass_s.add(device_s)
         task.touch()
-        self.step_times.append(
-            StepTime(
-                task=task.spec.id,
-                number=step.number,
-                opened_at=step.opened_at,
-                begun_at=step.begun_at,
-                ready_at=step.ready_at,
-                trained_at=step.trained_at,
-                committed_at=self.now,
-                tokens=step.tokens,
-                version=step.version,
-            )
-        )
+        self.step_times.append(step.times(self.now))
+        self._pause_engines()
+        self._ring()
 
     def _pause_engines(self) -> None:
         """Where rollout does not overlap training, engines stand still during a pass."""
-        if self.policy.overlaps_training:
-            return
-        is_training = any(trainer.steps for trainer in self.trainers)
-        for worker in self.engines:
-            if worker.engine.is_paused != is_training:
-                worker.engine.advance(self.now)
-                worker.engine.is_paused = is_training
-                self._changed_engines.add(worker)
-
-    # Heartbeats
+        if not self.policy.overlaps_training:
+            self.rollout.pause(self.training.is_busy)
 
     def _beat(self) -> None:
-        workers = [worker.tell(self.now) for worker in self.engines]
-        workers += [trainer.view(self.now) for trainer in self.trainers]
+        workers = [worker.tell(self.now) for worker in self.rollout.workers]
+        workers += [trainer.view(self.now) for trainer in self.training.trainers]
         self._worker_views = (*workers, environment_view(START_S, self.now))
         self.ledger.append((self.now, self._device_s()))
         self.timeline.after(BEAT_S, self._beat)
 
     def _device_s(self) -> dict[str, float]:
+        """What each tenant has had so far, of rollout and training."""
         total = dict.fromkeys(self.tenants, 0.0)
-        for found in [worker.engine.owner_s for worker in self.engines] + [
-            trainer.owed_s(self.now) for trainer in self.trainers
-        ]:
-            for tenant, seconds in found.items():
-                total[tenant] += seconds
+        parts = [worker.engine.owner_s for worker in self.rollout.workers]
+        parts += [trainer.owed_s(self.now) for trainer in self.training.trainers]
+        for tenant, seconds in (pair for part in parts for pair in part.items()):
+            total[tenant] += seconds
         return total

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from .cost_models import EngineCost
 
@@ -28,9 +28,9 @@ WATERMARK = 0.01  # of the KV, left free when sequences are admitted
 class Sequence:
     """A turn to generate."""
 
-    label: object
+    label: Any
     tokens: int  # to generate
-    adapter: Hashable
+    adapter: str
     owner: str
     context: int = 0  # tokens held before the first one is generated
     unread: float = 0.0  # of these, to be computed first
@@ -58,7 +58,7 @@ class LockstepEngine:
         self._ends: list[tuple[float, int, Sequence]] = []
         self._admitted: list[tuple[int, Sequence]] = []  # oldest first, with such as left
         self._waiting: deque[Sequence] = deque()
-        self._adapters: Counter[Hashable] = Counter()
+        self._adapters: Counter[str] = Counter()
         self._owners: Counter[str] = Counter()
         self._num_running = 0
         self._num_admitted = 0

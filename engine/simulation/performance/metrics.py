@@ -1,4 +1,4 @@
-"""Every figure of the schedule benchmarks, defined once: simulated, emulated and real ones use these.
+"""Every figure of the schedule benchmarks, defined once for simulated, emulated and real ones.
 
 They read two kinds of facts. A *span* says that a worker was at work from start to end, and how
 many tokens it generated; spans of one worker may overlap (several groups in one engine). A *step

@@ -1,7 +1,7 @@
-"""What the simulated cluster knows of tasks, steps, groups and flights, and how the planner sees it.
+"""What the simulated cluster knows of tasks, steps, groups and flights, as the planner sees it.
 
-Views are built once and kept until their row changes: a StepView keeps what was worked out from it,
-so a plan pays only for what changed. Whoever changes a row calls its `touch`.
+Views are built once and kept until their row changes: a StepView keeps what was worked out from
+it, so a plan pays only for what changed. Whoever changes a row calls its `touch`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from engine.manager.snapshot import GroupView, StepView, TaskView, Whereabouts
 
+from .metrics import StepTime
 from .workload import Episode, TaskSpec
 
 MEMORY = 10  # samples that a learned mean goes by
@@ -53,16 +54,13 @@ class Flight:
 class Group:
     step: Step
     index: int
-    state: str = "waiting"  # "waiting" | "dispatched" | "finished"
+    id: str
+    state: str = "waiting"  # "waiting" | "dispatched"
     attempt: int = 0
     dispatched_at: float = 0.0
     flights: list[Flight] = field(default_factory=list)  # unfinished
     tokens: int = 0  # of those that are over
     _view: GroupView | None = None
-
-    @property
-    def id(self) -> str:
-        return f"{self.step.task.spec.id}/{self.step.number}/{self.index}"
 
     def touch(self) -> None:
         self._view = None
@@ -95,8 +93,7 @@ class Step:
     version: int  # that generates it
     opened_at: float
     state: str = "open"  # "open" | "ready" | "training" | "committed"
-    groups: list[Group] = field(default_factory=list)
-    num_unfinished: int = 0
+    unfinished: dict[str, Group] = field(default_factory=dict)  # groups, by id
     ready_order: int = 0
     fence: int = 0
     dispatched_at: float = 0.0  # to a trainer
@@ -114,12 +111,12 @@ class Step:
     def view(self) -> StepView:
         if self._view is None:
             is_open = self.state == "open"
-            unfinished = [g.view() for g in self.groups if g.state != "finished"]
+            unfinished = [group.view() for group in self.unfinished.values()]
             self._view = StepView(
                 number=self.number,
                 state=self.state,
                 groups=tuple(unfinished) if is_open else (),
-                num_finished=len(self.groups) - self.num_unfinished if is_open else 0,
+                num_finished=self.task.spec.batch_size - len(unfinished) if is_open else 0,
                 version=self.version,
                 ready_order=self.ready_order,
                 fence=self.fence,
@@ -128,6 +125,19 @@ class Step:
                 holder=self.holder,
             )
         return self._view
+
+    def times(self, committed_at: float) -> StepTime:
+        return StepTime(
+            task=self.task.spec.id,
+            number=self.number,
+            opened_at=self.opened_at,
+            begun_at=self.begun_at,
+            ready_at=self.ready_at,
+            trained_at=self.trained_at,
+            committed_at=committed_at,
+            tokens=self.tokens,
+            version=self.version,
+        )
 
 
 @dataclass(eq=False)

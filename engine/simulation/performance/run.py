@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from engine.manager.policy import Policy
 
 from .bounds import Bounds, bounds
-from .cluster import PLANS_PER_S, Cluster
+from .cluster import GROUP_LAG_S, Cluster
 from .cost_models import CostModel
 from .metrics import (
     Span,
@@ -62,10 +62,10 @@ def run(
     specs: Sequence[TaskSpec],
     model: CostModel,
     policy: Policy,
-    plans_per_s: float = PLANS_PER_S,
+    group_lag_s: float = GROUP_LAG_S,
 ) -> Run:
     """Run the tasks until all are over."""
-    cluster = Cluster(specs, model, policy, plans_per_s=plans_per_s).run()
+    cluster = Cluster(specs, model, policy, group_lag_s=group_lag_s).run()
     least = bounds(specs, model, policy.steps_per_pass)
     window = START_S, max(task.ended_at for task in cluster.task_times)
     stage = "rollout" if least.bottleneck == "rollout" else "training"
@@ -85,7 +85,7 @@ def run(
         bounds=least,
         first_fill_s=min(span.start for span in own) - window[0],
         last_drain_s=window[1] - max(span.end for span in own),
-        preemptions=sum(worker.engine.preemptions for worker in cluster.engines),
+        preemptions=sum(worker.engine.preemptions for worker in cluster.rollout.workers),
         num_plans=cluster.num_plans,
         ledger=cluster.ledger,
     )

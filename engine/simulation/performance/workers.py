@@ -103,17 +103,14 @@ class Trainer:
     def owed_s(self, now: float) -> dict[str, float]:
         """By tenant, of finished passes and of the one under way."""
         found = dict(self.owner_s)
-        for tenant, share in self.shares().items():
-            found[tenant] = found.get(tenant, 0.0) + share * (now - self.began_at) / self.pass_s
-        return found
-
-    def shares(self) -> dict[str, float]:
-        """The seconds of the present pass, by tenant: its steps bear alike."""
-        found: dict[str, float] = {}
         for step in self.steps:
             tenant = step.task.spec.tenant
-            found[tenant] = found.get(tenant, 0.0) + self.pass_s / len(self.steps)
+            found[tenant] = found.get(tenant, 0.0) + (now - self.began_at) / len(self.steps)
         return found
+
+    def bill(self) -> None:
+        """The pass under way ends: its steps bear it alike."""
+        self.owner_s = self.owed_s(self.began_at + self.pass_s)
 
 
 def environment_view(started_at: float, now: float) -> WorkerView:
