@@ -94,7 +94,11 @@ class TaskConfig:
         LINEAR_MODULES, "linear layers that get an adapter", choices=LINEAR_MODULES
     )
     max_staleness: int = parameter(
-        0, "0: strictly on-policy (the only value so far)", low=0, high=0
+        0,
+        "versions that the policy of a step may lie behind; more than 0 generates the next steps"
+        " while one trains, 0 is strictly on-policy",
+        low=0,
+        high=8,
     )
     checkpoint_interval: int = parameter(
         10, "every so many versions one is kept for good; 0: only the last", low=0, high=100_000

@@ -142,7 +142,7 @@ class TrajectoryKey:
     """Which attempt at which trajectory. Stage calls compare it with the live attempt."""
 
     task: str
-    step: int  # generates version `step` + 1 from version `step`
+    step: int  # that is trained on it, which makes version `step` + 1 of version `step`
     group: str  # group id
     attempt: int  # 1, 2, … ; a late result of an earlier attempt is dropped
     index: int  # 0 … group_size - 1
@@ -163,7 +163,7 @@ class Trajectory:
     """
 
     key: TrajectoryKey
-    version: int  # policy version that must generate it
+    version: int  # policy version that must generate it: that of `key.step`, or an older one
     digest: str  # that version's adapter digest
     ids: bytes  # int32 (T)
     prompt_length: int
@@ -180,6 +180,11 @@ class Trajectory:
     graders_digest: str = ""  # of the reward functions that scored it; "": it is not graded yet
     graded_started_at: float = 0.0  # epoch s
     graded_at: float = 0.0  # epoch s
+
+    @property
+    def staleness(self) -> int:
+        """Versions that the one which generated it lies behind the one that is trained on it."""
+        return self.key.step - self.version
 
     @property
     def num_tokens(self) -> int:

@@ -1,7 +1,9 @@
 """Policy-gradient losses: a clipped surrogate a token, and how tokens are averaged.
 
 The ratio is against the *sampled* log-probs, those that the rollout engine reported, so that what
-differs between engine and trainer is corrected for too.
+differs between engine and trainer is corrected for too, and so is a batch that an older version of
+the policy generated: the ratio is then the importance weight of the version that is trained over
+the one that sampled, token by token, bounded by the clip.
 """
 
 from __future__ import annotations

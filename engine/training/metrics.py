@@ -1,4 +1,10 @@
-"""A step's figures, under the names that the field uses. No torch."""
+"""A step's figures, under the names that the field uses. No torch.
+
+`rollout_train_…` compare the log-probs that the engine reported with those of the trainer for the
+same weights: what differs is arithmetic, or the wrong weights. In a batch of an older version most
+of what differs is what was learned since, which the loss corrects for, so that such a batch has
+`stale_…` in their place, and nothing judges them.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +62,21 @@ def batch_metrics(
         "completions/clipped_ratio": _mean(
             [float(t.stop_reason == "length") for t in trajectories]
         ),
+    }
+
+
+MISMATCH = "rollout_train_"
+STALE = "stale_"
+
+
+def named_by_staleness(metrics: dict[str, float], staleness: int) -> dict[str, float]:
+    """A step's figures with `staleness`, and what compares policies under the name that fits."""
+    found = {**metrics, "staleness": float(staleness)}
+    if not staleness:
+        return found
+    return {
+        STALE + name.removeprefix(MISMATCH) if name.startswith(MISMATCH) else name: value
+        for name, value in found.items()
     }
 
 

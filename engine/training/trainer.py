@@ -27,10 +27,10 @@ from ..models.load import LoadedModel
 from ..types import AdapterRef, Trajectory, unpack_floats, unpack_ids
 from .advantages import Advantages, group_advantages
 from .batch import MicroBatch, Row, Sample, micro_batches, rows_of, to_tensors
-from .checks import check_trajectories
+from .checks import check_trajectories, require_fresh
 from .logprobs import token_logprobs
 from .losses import LOSSES, clipped_surrogate, k3
-from .metrics import PassTotals, batch_metrics
+from .metrics import PassTotals, batch_metrics, named_by_staleness
 from .state import TrainingState
 
 Progress = Callable[[int, int], None]
@@ -69,20 +69,24 @@ class Trainer:
         out_dir: str | os.PathLike[str],
         digest: str | None = None,
         progress: Progress | None = None,
+        policy: AdapterRef | None = None,
     ) -> StepResult:
-        """Make version `version` + 1 of the task from the groups that `version` generated.
+        """Make version `version` + 1 of the task from the groups that `policy` generated.
 
         adapter: directory of `version`'s adapter; state: its training state (file or directory),
         None for version 0; digest: the adapter's, as committed; without it the adapter is read
-        to know it, with it nothing is read that is resident. Writes adapter and state to out_dir,
-        synced. Raises: TrainingError if a trajectory is not of this version or a number is not
+        to know it, with it nothing is read that is resident; policy: `version` itself, if absent,
+        or an older version, no older than max_staleness. Writes adapter and state to out_dir,
+        synced. Raises: TrainingError if a trajectory is not of `policy` or a number is not
         finite; ArtifactError if a file cannot be read or written.
         """
         started = time.monotonic()
         digest = digest or adapter_digest(read_adapter(adapter).tensors)
         ref = AdapterRef(task, version, digest, os.fspath(adapter))
         trajectories = [trajectory for group in groups for trajectory in group]
-        check_trajectories(trajectories, ref, self._base.config.vocab_size)
+        policy = policy or ref
+        require_fresh(policy.version, version, config.max_staleness)
+        check_trajectories(trajectories, policy, version, self._base.config.vocab_size)
         advantages = group_advantages(
             [[t.reward for t in group] for group in groups], config.scale_rewards
         )
@@ -90,6 +94,7 @@ class Trainer:
         samples = training_samples(groups, advantages, config)
         current = self._take_state(ref, config, state)
         metrics |= self._update(current, samples, config, version, progress)
+        metrics = named_by_staleness(metrics, version - policy.version)
         new_digest, files = self._write(current, config, out_dir)
         self._keep_state((task, version + 1, new_digest), current)
         metrics["time/train_s"] = time.monotonic() - started

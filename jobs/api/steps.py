@@ -14,6 +14,10 @@ from .views import OwnedList, OwnedView, find
 
 
 class StepSerializer(serializers.ModelSerializer[Step]):
+    generated_by = serializers.IntegerField(
+        help_text="policy version that generates its groups; `number`, or with max_staleness an"
+        " older one: `number` - `generated_by` is the staleness"
+    )
     mean_reward = serializers.FloatField(allow_null=True, help_text="of graded trajectories")
     zero_variance_share = serializers.FloatField(
         allow_null=True, help_text="of finished groups, those whose rewards are all equal"
@@ -27,6 +31,7 @@ class StepSerializer(serializers.ModelSerializer[Step]):
         fields = (
             "number",
             "state",
+            "generated_by",
             "mean_reward",
             "zero_variance_share",
             "num_ungraded",

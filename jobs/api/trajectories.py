@@ -46,6 +46,9 @@ class TrajectorySerializer(serializers.Serializer[Any]):
     index = serializers.IntegerField()
     attempt = serializers.IntegerField()
     version = serializers.IntegerField(help_text="policy version that generated it")
+    step = serializers.IntegerField(
+        help_text="that is trained on it; step - version is its staleness"
+    )
     digest = serializers.CharField(help_text="of that version's adapter")
     row = serializers.DictField(
         allow_null=True, help_text="of the dataset: messages and reference columns"
@@ -115,6 +118,7 @@ def _plain(item: Trajectory, row: dict[str, Any] | None) -> dict[str, Any]:
         "index": item.key.index,
         "attempt": item.key.attempt,
         "version": item.version,
+        "step": item.key.step,
         "digest": item.digest,
         "row": row,
         "prompt_ids": ids[: item.prompt_length],

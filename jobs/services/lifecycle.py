@@ -73,7 +73,7 @@ def end_task(task_id: Any, state: str, reason: str, *, from_states: Iterable[str
 
 
 def _drop_work(task_id: Any) -> None:
-    """End the live step of a task; what is in flight for it is late from now on."""
+    """End the live steps of a task; what is in flight for it is late from now on."""
     live = Step.objects.filter(task_id=task_id, state__in=Step.LIVE)
     unfinished = Group.objects.filter(step__in=live, state__in=["waiting", "dispatched"])
     for group in unfinished.filter(state="dispatched"):

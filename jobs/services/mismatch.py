@@ -92,7 +92,9 @@ def judge_step(task: Task, step: int, metrics: Mapping[str, Any]) -> None:
     """Pause a task whose steps' mismatch is over the limit twice in a row.
 
     Inside the transaction that commits the step, which holds the task's lock. A step that trained
-    on nothing compared nothing: it neither counts nor ends the row. A pause starts the count anew.
+    on nothing compared nothing: it neither counts nor ends the row. Nor does one whose batch is of
+    an older version, which has no such figure: what was learned since is in its log-probs, too; the
+    canary checks every version all the same. A pause starts the count anew.
     """
     allowed = limits(task.base_model.dtype).kl
     kl = metrics.get("rollout_train_kl")

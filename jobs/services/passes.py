@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from engine.types import Trajectory
+from engine.types import AdapterRef, Trajectory
 from jobs.models import Group, PolicyVersion, Span, Step, Task
 from jobs.services import costs, events, mismatch
 from jobs.services.failures import told
@@ -69,6 +69,12 @@ def disown(holder: str, under_way: tuple[int, int] | None) -> int:
     if under_way:
         seeming = seeming.exclude(pk=under_way[0], fence=under_way[1])
     return seeming.update(holder=NOBODY)
+
+
+def policy_of(step: Step) -> AdapterRef:
+    """The version that must have generated the step's groups; nobody reads its files for that."""
+    version = PolicyVersion.objects.get(task=step.task_id, number=step.generated_by)
+    return AdapterRef(str(step.task_id), version.number, version.digest, path="")
 
 
 def recorded_groups(step: Step) -> list[list[Trajectory]]:

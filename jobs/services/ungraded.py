@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from django.db import transaction
 
+from engine.config import TaskConfig
 from jobs import artifacts
 from jobs.models import Group, Step, Task
 from jobs.services import events
@@ -47,10 +48,11 @@ def generate_ungraded_again(task: Task) -> None:
 
     Inside the transaction that resumes it.
     """
-    step = Step.objects.filter(task=task, state=Step.State.OPEN).first()
-    if step is None:
-        return
-    config = task.hyperparameters
+    for step in Step.objects.filter(task=task, state=Step.State.OPEN):
+        _generate_again(step, task.hyperparameters)
+
+
+def _generate_again(step: Step, config: TaskConfig) -> None:
     finished = list(Group.objects.filter(step=step, state=Group.State.FINISHED))
     lacking = [group for group in finished if None in group.rewards]
     count = sum(reward is None for group in lacking for reward in group.rewards)

@@ -87,7 +87,7 @@ def task_detail(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
         "log": log_lines(task),
         "tokens": Group.objects.filter(step__task=task).aggregate(n=Sum("num_tokens"))["n"] or 0,
         "may_write": may_write(request.user, task.tenant),
-        "metrics": SMALL_CHARTS,
+        "metrics": SMALL_CHARTS + (STALE_CHARTS if task.config["max_staleness"] else ()),
     }
     return render(request, "tasks/detail.html", context)
 
@@ -103,6 +103,11 @@ SMALL_CHARTS = (
     ("rollout_train_diff/mean", "Rollout mismatch, mean", "nats a token"),
     ("rollout_train_diff/max", "Rollout mismatch, largest", "nats"),
     ("time/train_s", "Training pass", "s"),
+)
+# And of a task whose batches may be of an older version
+STALE_CHARTS = (
+    ("staleness", "Staleness of the batch", "versions"),
+    ("stale_kl", "Policy since the batch, KL", "nats a token"),
 )
 
 

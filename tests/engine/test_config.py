@@ -142,3 +142,11 @@ def test_learning_rate_warms_up_then_follows_its_schedule() -> None:
     assert rates["constant"] == [0.5, 1, 1, 1, 1, 1]
     assert rates["linear"] == [0.5, 1, 1, 0.75, 0.5, 0.25]
     assert rates["cosine"] == pytest.approx([0.5, 1, 1, 0.853553, 0.5, 0.146447], abs=1e-6)
+
+
+def test_staleness_is_off_unless_asked_for_and_bounded() -> None:
+    assert parse_config({}).max_staleness == 0
+    assert parse_config({"max_staleness": "8"}).max_staleness == 8
+    with pytest.raises(SpecError) as refused:
+        parse_config({"max_staleness": 9})
+    assert list(refused.value.fields) == ["max_staleness"]

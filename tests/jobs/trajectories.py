@@ -9,12 +9,13 @@ def trajectory(
     *,
     attempt: int = 1,
     version: int = 0,
+    step: int | None = None,
     digest: str = "d0",
     reward: float | None = 1.0,
 ) -> Trajectory:
     """Prompt [5, 6], completion [7, 8, 9]."""
     return Trajectory(
-        key=TrajectoryKey("task", version, str(group), attempt, index),
+        key=TrajectoryKey("task", version if step is None else step, str(group), attempt, index),
         version=version,
         digest=digest,
         ids=pack_ids([5, 6, 7, 8, 9]),

@@ -130,3 +130,17 @@ def test_an_error_sends_the_group_back_to_wait(step: Step) -> None:
     group.refresh_from_db()
     assert (group.state, group.errors, group.last_error) == ("waiting", 1, "the engine broke")
     assert "the engine broke" in StreamEvent.objects.get(kind="log").data["text"]
+
+
+def test_a_step_of_an_older_version_takes_that_ones_trajectories_and_no_newer(step: Step) -> None:
+    Step.objects.filter(pk=step.pk).update(state="committed")
+    PolicyVersion.objects.create(task=step.task, number=1, digest="d1", key="k1")
+    stale = Step.objects.create(task=step.task, number=1, policy_version=0)
+    fields = {"prompt_index": 0, "state": "dispatched", "attempt": 1}
+    first, second = (Group.objects.create(step=stale, index=i, **fields) for i in range(2))
+    assert _finish(first, step=1)
+    assert not _finish(second, version=1, digest="d1")
+    stale.refresh_from_db()
+    assert (stale.num_refused, stale.state) == (2, "open")
+    assert "another adapter than version 0" in Group.objects.get(pk=second.pk).last_error
+    assert {t.staleness for t in read_group(Group.objects.get(pk=first.pk))} == {1}

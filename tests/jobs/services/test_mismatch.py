@@ -206,3 +206,13 @@ def test_a_limit_of_zero_never_pauses(running: Any, settings: Any) -> None:
     for _ in range(3):
         _train(task, 9.0)
     assert task.state == "running"
+
+
+def test_a_stale_batch_is_judged_by_nobody_and_does_not_end_the_row(running: Any) -> None:
+    """Its log-probs are an older version's: what was learned since is no fault of the engine."""
+    task = running("stale")
+    _train(task, 0.2)
+    _train(task, None, stale_kl=0.9, staleness=1.0)
+    assert (task.state, task.mismatched_steps) == ("running", 1)
+    _train(task, 0.2)
+    assert task.state == "paused"

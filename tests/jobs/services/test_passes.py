@@ -111,3 +111,13 @@ def test_versions_at_the_checkpoint_interval_and_the_last_are_kept(make_task: An
     task = make_task(config={"checkpoint_interval": 4, "max_steps": 6})
     kept = [number for number in range(1, 7) if passes.is_checkpoint(task, number)]
     assert kept == [4, 6]
+
+
+def test_a_pass_knows_the_version_that_generated_its_batch(step: Step) -> None:
+    PolicyVersion.objects.create(task=step.task, number=1, digest="d1", key="k1")
+    Step.objects.filter(pk=step.pk).update(number=1, policy_version=0)
+    step.refresh_from_db()
+    policy = passes.policy_of(step)
+    assert (policy.task, policy.version, policy.digest) == (str(step.task_id), 0, "d0")
+    step.policy_version = None
+    assert passes.policy_of(step).digest == "d1"

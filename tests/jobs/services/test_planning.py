@@ -253,3 +253,19 @@ def test_the_policy_of_the_settings_decides(prepared: Task, make_task: Any, sett
     settings.SCHEDULE_POLICY = "shipped"
     _plan()
     assert len(_messages("chores")) == 1
+
+
+def test_a_stale_task_opens_its_next_step_by_the_same_version(prepared: Task) -> None:
+    Task.objects.update(config={**prepared.config, "max_staleness": 1, "max_steps": 5})
+    _plan()
+    found = [(step.number, step.generated_by) for step in Step.objects.order_by("number")]
+    assert found == [(0, 0), (1, 0)]
+    sent = _messages("rollout.tiny")
+    assert [(m["step"], m["version"], m["digest"]) for m in sent] == [
+        (0, 0, "d0"),
+        (0, 0, "d0"),
+        (1, 0, "d0"),
+        (1, 0, "d0"),
+    ]
+    seeds = {seed for message in sent for seed in message["seeds"]}
+    assert len(seeds) == 8

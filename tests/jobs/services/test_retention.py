@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from jobs import artifacts
-from jobs.models import PolicyVersion, StreamEvent
+from jobs.models import PolicyVersion, Step, StreamEvent
 from jobs.services import events, retention
 from jobs.services.events import Event
 
@@ -63,3 +63,21 @@ def test_files_that_cannot_be_deleted_keep_no_others(
     retention.clean()
     assert sorted(deleted) == ["first-1", "second-0", "second-1"]
     assert PolicyVersion.objects.get(key="first-0").deleted_at is None
+
+
+def test_a_version_that_a_step_under_way_is_generated_by_is_kept(make_task: Any) -> None:
+    task = make_task("stale", config={"keep_last": 1, "max_staleness": 2, "max_steps": 9})
+    for number in range(5):
+        key = f"stale-{number}"
+        artifacts.put(f"{key}/adapter", b"weights")
+        PolicyVersion.objects.create(task=task, number=number, digest="d", key=key)
+    Step.objects.create(task=task, number=3, policy_version=1, state="committed")
+    Step.objects.create(task=task, number=4, policy_version=2, state="training")
+    Step.objects.create(task=task, number=5, policy_version=3)
+    retention.clean()
+    deleted = PolicyVersion.objects.exclude(deleted_at=None).values_list("number", flat=True)
+    assert list(deleted) == [0, 1]
+    Step.objects.update(state="committed")
+    retention.clean()
+    left = PolicyVersion.objects.filter(deleted_at=None).values_list("number", flat=True)
+    assert list(left) == [4]

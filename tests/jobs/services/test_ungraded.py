@@ -95,3 +95,14 @@ def test_a_task_that_a_person_paused_says_so_in_its_log_and_generates_again(
     assert step.state == "open"
     resume_task(Task.objects.get(), alice)
     assert {group.state for group in step.groups.all()} == {"waiting"}
+
+
+def test_every_open_step_of_a_stale_task_is_generated_again(step: Step, alice: Any) -> None:
+    later = Step.objects.create(task=step.task, number=1, policy_version=0)
+    for index in range(2):
+        Group.objects.create(step=later, index=index, prompt_index=0, state="dispatched", attempt=1)
+    for group in Group.objects.order_by("step__number", "index"):
+        _finish(group, None, None)
+    assert Task.objects.get().state == "paused"
+    resume_task(Task.objects.get(), alice)
+    assert [group.state for group in Group.objects.all()] == ["waiting"] * 4
