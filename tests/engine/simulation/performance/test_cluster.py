@@ -36,9 +36,8 @@ def small_run(policy: Policy, **settings: int) -> Run:
 def task_intervals(found: Run) -> list[tuple[float, float]]:
     """From the first group sent to the end, of each task, in order."""
     own = [[step for step in found.steps if step.task == task.task] for task in found.tasks]
-    return sorted(
-        (min(s.begun_at for s in steps), max(s.committed_at for s in steps)) for steps in own
-    )
+    begun = [min(step.begun_at for step in steps) for steps in own]
+    return sorted(zip(begun, (task.ended_at for task in found.tasks), strict=True))
 
 
 def overlap_s(found: Run) -> float:
