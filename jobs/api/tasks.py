@@ -14,11 +14,13 @@ from rest_framework.response import Response
 
 from engine.parameters import text
 from jobs.models import Task, User
+from jobs.services.priorities import LIMITS, PRIORITY
 from jobs.services.tasks import (
     cancel_task,
     clone_task,
     pause_task,
     resume_task,
+    set_priority,
     submit_task,
 )
 from jobs.services.tenants import choose_tenant
@@ -26,13 +28,21 @@ from jobs.services.tenants import choose_tenant
 from .documents import ConfigField, GradersField
 from .views import OwnedList, OwnedView, body_fields, find
 
-FIELDS = ("name", "base_model", "dataset", "config", "graders")
+FIELDS = ("name", "base_model", "dataset", "config", "graders", "priority")
 KEY_HEADER = OpenApiParameter(
     "Idempotency-Key",
     str,
     OpenApiParameter.HEADER,
     description="at most 100 characters; the same key and request again give the same task",
 )
+
+
+class PriorityField(serializers.IntegerField):
+    """Its limits and its meaning."""
+
+    def __init__(self, **options: Any) -> None:
+        limits = {"min_value": LIMITS["low"], "max_value": LIMITS["high"]}
+        super().__init__(**limits, help_text=PRIORITY["help"], **options)
 
 
 class TaskSerializer(serializers.ModelSerializer[Task]):
@@ -65,6 +75,7 @@ class TaskSerializer(serializers.ModelSerializer[Task]):
             "phase",
             "phase_since",
             "queue_position",
+            "priority",
             "version",
             "num_prompts",
             "num_overlong",
@@ -82,6 +93,7 @@ class SubmissionSerializer(serializers.Serializer[Any]):
     dataset = serializers.UUIDField()
     config = ConfigField(required=False)
     graders = GradersField()
+    priority = PriorityField(required=False, default=0)
     tenant = serializers.CharField(required=False, help_text="slug; not needed if in one only")
 
 
@@ -93,6 +105,13 @@ class CloneSerializer(serializers.Serializer[Any]):
     dataset = serializers.UUIDField(required=False)
     config = ConfigField(required=False)
     graders = GradersField(required=False)
+    priority = PriorityField(required=False)
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    """What may be changed of a task while it waits or runs."""
+
+    priority = PriorityField()
 
 
 def shown_tasks() -> Any:
@@ -136,6 +155,7 @@ class Tasks(OwnedList):
             dataset=data.get("dataset"),
             config=data.get("config", {}),
             graders=data.get("graders"),
+            priority=data.get("priority", 0),
             idempotency_key=_idempotency_key(request),
         )
         return _answer(task, 201)
@@ -150,6 +170,16 @@ class TaskDetail(OwnedView, generics.RetrieveAPIView[Task]):
     def get_object(self) -> Task:
         """The task of the URL, or 404."""
         return find(self.rows, self.request, pk=self.kwargs["task_id"])
+
+    @extend_schema(request=ChangeSerializer, responses=TaskSerializer)
+    def patch(self, request: Request, task_id: Any) -> Response:
+        """Change its priority; in force from the next plan on, within a second."""
+        task = self.get_task()
+        changes = body_fields(request, ("priority",))
+        if "priority" not in changes:
+            raise ValidationError({"priority": ["Must be given: it is all that may be changed."]})
+        set_priority(task, request.user, changes["priority"])
+        return _answer(task)
 
 
 class TaskClone(OwnedView):

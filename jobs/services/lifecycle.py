@@ -113,6 +113,7 @@ def state_data(task: Task) -> dict[str, Any]:
         "phase": task.phase,
         "phase_since": task.phase_since.isoformat() if task.phase_since else None,
         "queue_position": task.queue_position,
+        "priority": task.priority,
         "started_at": task.started_at.isoformat() if task.started_at else None,
         "ended_at": task.ended_at.isoformat() if task.ended_at else None,
     }

@@ -20,6 +20,7 @@ from jobs.services.corpora import find_corpus
 from jobs.services.datasets import preview
 from jobs.services.graders import Origins, resolve_graders
 from jobs.services.mcp_servers import with_listed_tools
+from jobs.services.priorities import checked_priority
 from jobs.services.python_checks import source_problems
 from jobs.services.secrets import missing_secrets, named_secrets
 from jobs.services.tokenizers import chat_tokenizer
@@ -40,11 +41,21 @@ class Submission:
     base_model: BaseModel
     dataset: Dataset
 
+    priority: int
+
     def __init__(
-        self, tenant: Tenant, name: Any, base_model: Any, dataset: Any, config: Any, graders: Any
+        self,
+        tenant: Tenant,
+        name: Any,
+        base_model: Any,
+        dataset: Any,
+        config: Any,
+        graders: Any,
+        priority: Any = 0,
     ) -> None:
         self.errors: dict[str, list[str]] = {}
         self._read_name(name)
+        self._read_priority(priority)
         has_model = self._find_model(base_model)
         has_dataset = self._find_dataset(dataset, tenant)
         has_config = self._read_config(config)
@@ -77,6 +88,12 @@ class Submission:
         else:
             if not self.name:
                 self._add("name", "Must not be empty.")
+
+    def _read_priority(self, value: Any) -> None:
+        try:
+            self.priority = checked_priority(value)
+        except SpecError as error:
+            self.errors.update(error.fields)
 
     def _find_model(self, value: Any) -> bool:
         if isinstance(value, BaseModel) and not value.is_enabled:

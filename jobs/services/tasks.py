@@ -12,9 +12,11 @@ from engine.config import ALIASES
 from engine.errors import MarlaasError, QuotaError
 from engine.rewards import dump_graders
 from jobs.models import BaseModel, Dataset, Task, Tenant, TokenUsage, User
+from jobs.services import events
 from jobs.services.graders import Origins, record_origins
-from jobs.services.lifecycle import announce, end_task, move_task
+from jobs.services.lifecycle import announce, end_task, lock_task, log_event, move_task
 from jobs.services.planner_bell import ring_planner
+from jobs.services.priorities import checked_priority
 from jobs.services.storage import MIB, no_room, stored_bytes
 from jobs.services.submission import MAX_NAME_CHARACTERS, Submission
 from jobs.services.tenants import require_writer
@@ -36,6 +38,7 @@ def submit_task(
     dataset: Dataset | Any,
     config: dict[str, Any],
     graders: list[Any],
+    priority: Any = 0,
     cloned_from: Task | None = None,
     idempotency_key: str | None = None,
 ) -> Task:
@@ -43,11 +46,11 @@ def submit_task(
 
     base_model and dataset are rows, or a stranger's slug and id.
     Raises: PermissionDenied; SpecError with every wrong field (`name`, `base_model`, `dataset`,
-    `config.<setting>`, `graders.<place>.<parameter>`); QuotaError; ConflictError if the key was
-    used for another request.
+    `config.<setting>`, `graders.<place>.<parameter>`, `priority`); QuotaError; ConflictError if the
+    key was used for another request (but for its priority, which may have been changed since).
     """
     require_writer(user, tenant)
-    checked = Submission(tenant, name, base_model, dataset, config, graders)
+    checked = Submission(tenant, name, base_model, dataset, config, graders, priority)
     fields = {
         "name": checked.name,
         "base_model": checked.base_model,
@@ -66,6 +69,7 @@ def submit_task(
             cloned_from=cloned_from,
             idempotency_key=idempotency_key or "",
             origins=checked.origins,
+            priority=checked.priority,
             **fields,
         )
     except IntegrityError:  # the same request, at the same time
@@ -124,6 +128,7 @@ def clone_task(
         dataset=changes.get("dataset", task.dataset),
         config=config,
         graders=changes.get("graders", task.graders),
+        priority=changes.get("priority", task.priority),
         cloned_from=task,
         idempotency_key=idempotency_key,
     )
@@ -164,6 +169,21 @@ def resume_task(task: Task, user: User) -> None:
             generate_ungraded_again(task)
     if not is_resumed:
         raise _wrong_state(task, "resumed", "Only a paused task can be.")
+
+
+def set_priority(task: Task, user: User, value: Any) -> None:
+    """Change the priority of a task that is not over. Raises: SpecError, and as `cancel_task`."""
+    require_writer(user, task.tenant)
+    priority = checked_priority(value)
+    with transaction.atomic():
+        state = lock_task(task.pk)
+        if state not in Task.ACTIVE:
+            raise _wrong_state(task, "given another priority", "It is over already.")
+        Task.objects.filter(pk=task.pk).update(priority=priority)
+        task.priority, task.state = priority, state
+        announce(Task.objects.select_related("tenant").get(pk=task.pk))
+        events.record([log_event(task, "info", f"Priority {priority}, set by {user}.")])
+        transaction.on_commit(ring_planner)
 
 
 def _wrong_state(task: Task, verb: str, rule: str) -> ConflictError:

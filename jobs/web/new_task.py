@@ -58,6 +58,7 @@ def _submit(
             dataset=dataset,
             config=form.config(),
             graders=form.graders(),
+            priority=request.POST.get("priority") or 0,
             cloned_from=parent,
             idempotency_key=request.POST.get("key", "")[:100] or None,
         )

@@ -17,6 +17,7 @@ from engine.parameters import describe
 from engine.rewards import catalogue, dump_graders, parse_graders
 from jobs.models import Dataset, Task, Tenant
 from jobs.services.graders import saved_entry
+from jobs.services.priorities import PRIORITY
 
 from .inputs import Fields, Input, Row
 
@@ -46,7 +47,7 @@ GROUPS = (
     ),
     (
         "Loss",
-        ("loss_type", "epsilon", "epsilon_high", "beta", "scale_rewards", "max_staleness"),
+        ("loss_type", "epsilon", "epsilon_high", "beta", "scale_rewards"),
     ),
     ("Adapter and versions", ("lora_alpha", "target_modules", "checkpoint_interval", "keep_last")),
 )
@@ -68,6 +69,7 @@ class TaskForm(Fields):
                 "name": f"{task.name} (copy)"[:100],
                 "base_model": task.base_model.slug,
                 "dataset": str(task.dataset_id),
+                "priority": task.priority,
             }
         )
         config = dict(task.hyperparameters.to_json())
@@ -146,7 +148,11 @@ class TaskForm(Fields):
 
     @property
     def expert(self) -> list[tuple[str, list[Input]]]:
-        return [(title, [self._setting(name) for name in names]) for title, names in GROUPS]
+        scheduling = [self._setting("max_staleness"), self.input("priority", PRIORITY)]
+        return [
+            *((title, [self._setting(name) for name in names]) for title, names in GROUPS),
+            ("Scheduling", scheduling),
+        ]
 
     @property
     def has_expert_errors(self) -> bool:

@@ -173,3 +173,11 @@ def pause(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
 @require_POST
 def resume(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
     return _act(request, task_id, services.resume_task, "{} goes on.")
+
+
+@require_POST
+def change_priority(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
+    def change(task: Task, user: User) -> None:
+        services.set_priority(task, user, request.POST.get("priority", ""))
+
+    return _act(request, task_id, change, "{} has another priority.")

@@ -17,6 +17,7 @@ urlpatterns = [
     path("tasks/<uuid:task_id>/cancel/now/", tasks.cancel, name="cancel-task"),
     path("tasks/<uuid:task_id>/pause/", tasks.pause, name="pause-task"),
     path("tasks/<uuid:task_id>/resume/", tasks.resume, name="resume-task"),
+    path("tasks/<uuid:task_id>/priority/", tasks.change_priority, name="task-priority"),
     path(
         "tasks/<uuid:task_id>/versions/<int:number>/adapter.zip", downloads.adapter, name="adapter"
     ),

@@ -79,7 +79,7 @@ CASES = {
     "api-preflights": Case("list", ("get", "post")),
     "api-preflight": Case("row", ("get",), lambda world: {"preflight_id": world.preflight.pk}),
     "api-tasks": Case("list", ("get", "post")),
-    "api-task": Case("row", ("get",), _task),
+    "api-task": Case("row", ("get", "patch"), _task),
     "api-task-cancel": Case("row", ("post",), _task),
     "api-task-pause": Case("row", ("post",), _task),
     "api-task-resume": Case("row", ("post",), _task),

@@ -131,7 +131,8 @@ def test_a_field_that_does_not_exist_is_refused(world: Any, api: APIClient) -> N
     response = api.post("/api/v1/tasks", {"nmae": "x"})
     assert response.json()["fields"] == {
         "nmae": [
-            "There is no such field; there are name, base_model, dataset, config, graders, tenant."
+            "There is no such field; there are name, base_model, dataset, config, graders,"
+            " priority, tenant."
         ]
     }
     for verb in ("cancel", "pause", "resume", "clone"):

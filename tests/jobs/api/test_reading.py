@@ -381,3 +381,15 @@ def _multiply(world: Any, alice: Any, make_task: Any) -> None:
             )
         token, _ = AuthToken.objects.create(user=alice, expiry=timedelta(days=1))
         TokenLabel.objects.create(user=alice, digest=token.digest, name=f"token {n}")
+
+
+def test_a_priority_is_given_read_and_changed(world: Any, client_of: Any, alice: Any) -> None:
+    client, url = client_of(alice), f"/api/v1/tasks/{world.task.pk}"
+    assert client.get(url).json()["priority"] == 0
+    changed = client.patch(url, {"priority": 5}, format="json")
+    assert (changed.status_code, changed.json()["priority"]) == (200, 5)
+    refused = client.patch(url, {"priority": 50}, format="json")
+    assert (refused.status_code, list(refused.json()["fields"])) == (400, ["priority"])
+    other = client.patch(url, {"name": "x"}, format="json")
+    assert (other.status_code, list(other.json()["fields"])) == (400, ["name"])
+    assert client.patch(url, {}, format="json").status_code == 400

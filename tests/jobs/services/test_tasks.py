@@ -25,6 +25,7 @@ from jobs.services.tasks import (
     pause_task,
     quota_use,
     resume_task,
+    set_priority,
     submit_task,
 )
 
@@ -319,3 +320,47 @@ def test_quota_use_has_numbers_limits_and_units(make_task: Any, acme: Any, umbre
 def test_a_dataset_in_use_cannot_vanish_under_its_task(task: Task) -> None:
     with pytest.raises(Exception, match="protected"):
         Dataset.objects.all().delete()
+
+
+def test_a_priority_is_submitted_cloned_and_changed_while_the_task_waits_or_runs(
+    submit: Any, alice: Any
+) -> None:
+    task = submit(priority="3")
+    assert task.priority == 3
+    assert clone_task(task, alice, {}).priority == 3
+    assert clone_task(task, alice, {"priority": -10}).priority == -10
+    Task.objects.filter(pk=task.pk).update(state="running")
+    set_priority(task, alice, 7)
+    task.refresh_from_db()
+    assert task.priority == 7
+    lines = StreamEvent.objects.filter(stream=task.stream, kind="log")
+    assert lines.last().data["text"] == f"Priority 7, set by {alice}."
+    assert StreamEvent.objects.filter(stream=task.stream, kind="state").last().data["priority"] == 7
+
+
+@pytest.mark.parametrize("value", [11, -11, 1.5, "high", None, True, 10**400])
+def test_a_priority_out_of_range_is_refused(submit: Any, alice: Any, value: Any) -> None:
+    assert list(wrong_fields(submit, priority=value)) == ["priority"]
+    with pytest.raises(SpecError):
+        set_priority(submit(), alice, value)
+
+
+def test_a_task_that_is_over_or_of_others_gets_no_other_priority(
+    submit: Any, alice: Any, mallory: Any
+) -> None:
+    task = submit()
+    with pytest.raises(PermissionDenied):
+        set_priority(task, mallory, 1)
+    cancel_task(task, alice)
+    with pytest.raises(ConflictError, match="cancelled cannot be given another priority"):
+        set_priority(task, alice, 1)
+    task.refresh_from_db()
+    assert task.priority == 0
+
+
+def test_a_submission_that_is_repeated_after_its_priority_changed_is_the_same(
+    submit: Any, alice: Any
+) -> None:
+    task = submit(idempotency_key="k", priority=1)
+    set_priority(task, alice, 5)
+    assert submit(idempotency_key="k", priority=1) == task

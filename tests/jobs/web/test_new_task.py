@@ -252,3 +252,34 @@ def test_a_saved_reward_function_can_be_chosen(
     unknown = {"graders.2.type": "saved", "graders.2.grader": "letters"}
     text = browser_of(alice).post("/tasks/new/", _form(dataset, **unknown)).content.decode()
     assert 'id="id_graders_2_grader_error"' in text
+
+
+def test_priority_and_staleness_are_on_the_form_and_a_wrong_one_is_told_beside_it(
+    browser_of: Any, alice: Any, dataset: Any, base_model: Any
+) -> None:
+    browser = browser_of(alice)
+    wrong = browser.post("/tasks/new/", _form(dataset, priority="11"))
+    assert wrong.status_code == 422
+    assert "Must be at most 10, not 11." in wrong.content.decode()
+    browser.post("/tasks/new/", _form(dataset, priority="-2", **{"config.max_staleness": "1"}))
+    task = Task.objects.get()
+    assert (task.priority, task.config["max_staleness"]) == (-2, 1)
+    clone = browser.get(f"/tasks/new/?clone={task.pk}").content.decode()
+    assert 'name="priority" value="-2"' in clone
+
+
+def test_the_priority_of_a_running_task_is_changed_on_its_page(
+    browser_of: Any, alice: Any, mallory: Any, task: Any
+) -> None:
+    Task.objects.update(state="running")
+    url = f"/tasks/{task.pk}/priority/"
+    assert browser_of(mallory).post(url, {"priority": "9"}).status_code == 404
+    browser = browser_of(alice)
+    answer = browser.post(url, {"priority": "4"}, follow=True).content.decode()
+    assert "sums has another priority." in answer
+    assert 'value="4"' in answer
+    assert (
+        "Must be at most 10" in browser.post(url, {"priority": "99"}, follow=True).content.decode()
+    )
+    task.refresh_from_db()
+    assert task.priority == 4

@@ -1,0 +1,27 @@
+"""A task's priority: a whole number that counts among the tasks of its own organisation alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import SpecError
+from engine.parameters import number
+
+LIMITS = {"low": -10, "high": 10}
+PRIORITY = {
+    "name": "priority",
+    "type": "integer",
+    "default": 0,
+    "help": "among your organisation's tasks, the higher is served first; others' tasks are not"
+    " touched",
+    **LIMITS,
+}
+
+
+def checked_priority(value: Any) -> int:
+    """A person's value. Raises: SpecError on `priority`."""
+    try:
+        found: int = number(value, LIMITS, is_whole=True)
+    except ValueError as error:
+        raise SpecError({"priority": [str(error)]}) from None
+    return found
