@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from django.utils import timezone
@@ -22,9 +24,40 @@ class Flights:
 
     places: dict[tuple[str, int], tuple[Whereabouts, ...]] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)  # messages waiting, by queue name
+    number: int = 0  # of the look, its own in this process
+    is_old: bool = False  # it was taken for an earlier plan
 
 
+CHEAP_S = 0.02  # a look that took no longer is taken anew for each plan
+KEPT_TIMES = 10  # how often as long as it took a look is kept, so that looking is not all there is
+KEPT_S = 1.0  # at most; leases are judged by the second
 DEAD_S = 60.0  # thrice the time that a worker takes to start
+
+
+class Lookout:
+    """The planner's looks. With thousands of groups in flight a look costs more than a plan does,
+    and little of it changes between two plans, so one is kept for a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = Flights()
+        self._until = 0.0
+        self._num_looks = 0
+
+    def look(self, anew: bool = False) -> Flights:
+        """The last look, if it is worth keeping; else, or if asked for anew, another.
+
+        Raises: RedisError.
+        """
+        began = self._clock()
+        if began < self._until and not anew:
+            return replace(self._last, is_old=True)
+        self._num_looks += 1
+        self._last = replace(look_at_flights(), number=self._num_looks)
+        took_s = self._clock() - began
+        kept_s = min(KEPT_S, KEPT_TIMES * took_s) if took_s > CHEAP_S else 0.0
+        self._until = began + took_s + kept_s
+        return self._last
 
 
 def look_at_flights() -> Flights:

@@ -3,6 +3,7 @@
 import base64
 import json
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgpack
@@ -269,3 +270,14 @@ def test_a_stale_task_opens_its_next_step_by_the_same_version(prepared: Task) ->
     ]
     seeds = {seed for message in sent for seed in message["seeds"]}
     assert len(seeds) == 8
+
+
+def test_groups_leave_in_the_order_of_their_virtual_times(prepared: Task, make_task: Any) -> None:
+    """Two tasks of one tenant take turns, though each task's groups are dispatched together."""
+    other = make_task("other", state="running", num_prompts=4, prompts_key=prepared.prompts_key)
+    PolicyVersion.objects.create(task=other, number=0, digest="d1", key="k1")
+    Task.objects.update(config={**prepared.config, "batch_size": 4})
+    _plan()
+    sent = [message["task"] for message in _messages("rollout.tiny")]
+    assert sorted(sent) == sorted(4 * [str(prepared.pk), str(other.pk)])
+    assert all(one != following for one, following in pairwise(sent))

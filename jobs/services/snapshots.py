@@ -1,0 +1,220 @@
+"""A whole snapshot for the planner, read from the rows in a few questions.
+
+A step's view is kept while its rows and what Redis said of it stay the same: thousands of groups
+are under way at once, and between two plans few of them change. Nothing depends on what is kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Max, Prefetch
+from django.utils import timezone
+
+from engine.manager.snapshot import (
+    Concurrency,
+    GroupView,
+    Snapshot,
+    StepView,
+    TaskView,
+    TenantView,
+    WorkerView,
+)
+from jobs.models import BaseModel, Group, Step, Task, Tenant, TokenUsage, Worker
+from jobs.services import storage
+from jobs.services.flights import Flights
+
+GROUP_COLUMNS = (
+    *("step_id", "pk", "index", "state", "attempt"),
+    *("errors", "last_error", "dispatched_at"),
+)
+STEP_COLUMNS = (
+    *("number", "state", "generated_by", "ready_order", "fence", "errors", "last_error"),
+    *("opened_at", "dispatched_at", "holder"),
+)
+_GroupRow = tuple[Any, ...]  # of GROUP_COLUMNS
+
+_kept: dict[int, tuple[tuple[Any, ...], StepView]] = {}  # by step: what it was made from, the view
+
+
+def take_snapshot(flights: Flights) -> Snapshot:
+    """Everything the planner looks at, read inside the caller's transaction."""
+    active = Task.objects.filter(state__in=Task.ACTIVE)
+    locked = active.select_for_update(no_key=True).order_by("pk").values_list("pk", flat=True)
+    tasks = list(
+        Task.objects.filter(pk__in=list(locked))
+        .select_related("base_model")
+        .annotate(latest_version=Max("versions__number"))
+        .prefetch_related(
+            Prefetch("steps", Step.objects.filter(state__in=Step.LIVE), to_attr="live_steps"),
+        )
+        .order_by("submitted_at", "id")
+    )
+    steps = [step for task in tasks for step in task.live_steps]
+    sizes = {step.pk: task.config["batch_size"] for task in tasks for step in task.live_steps}
+    views = _step_views(steps, sizes, flights)
+    return Snapshot(
+        now=timezone.now().timestamp(),
+        tenants=tuple(_tenant_views()),
+        tasks=tuple(_task_view(task, views) for task in tasks),
+        workers=tuple(_worker_view(w) for w in Worker.objects.filter(stopped_at=None)),
+        queues=flights.queues,
+        concurrency=tuple(_concurrency()),
+    )
+
+
+def _concurrency() -> list[Concurrency]:
+    kept = BaseModel.objects.exclude(concurrency={}).values_list("concurrency", flat=True)
+    return [Concurrency(**{**found, "speeds": tuple(found["speeds"])}) for found in kept]
+
+
+def _tenant_views() -> list[TenantView]:
+    used = dict(
+        TokenUsage.objects.filter(day=TokenUsage.today()).values_list("tenant_id", "tokens")
+    )
+    return [
+        TenantView(
+            id=str(tenant.pk),
+            weight=tenant.weight,
+            virtual_time=tenant.virtual_time,
+            max_concurrent_tasks=tenant.max_concurrent_tasks,
+            tokens_per_day=tenant.tokens_per_day,
+            tokens_today=used.get(tenant.pk, 0),
+            is_full=storage.is_full(tenant),
+            is_suspended=tenant.is_suspended,
+        )
+        for tenant in Tenant.objects.filter(tasks__state__in=Task.ACTIVE).distinct()
+    ]
+
+
+def _group_rows(steps: list[Step]) -> dict[int, list[_GroupRow]]:
+    """The unfinished groups of open steps, in order, by step."""
+    open_steps = [step.pk for step in steps if step.state == Step.State.OPEN]
+    unfinished = Group.objects.filter(step__in=open_steps, state__in=["waiting", "dispatched"])
+    found: dict[int, list[_GroupRow]] = defaultdict(list)
+    for row in unfinished.order_by("step", "index").values_list(*GROUP_COLUMNS):
+        found[row[0]].append(row)
+    return found
+
+
+def _step_views(steps: list[Step], sizes: dict[int, int], flights: Flights) -> dict[int, StepView]:
+    """By step. sizes: groups that each has."""
+    rows = _group_rows(steps)
+    found: dict[int, StepView] = {}
+    made_from: dict[int, tuple[tuple[Any, ...], StepView]] = {}
+    for step in steps:
+        columns = tuple(getattr(step, name) for name in STEP_COLUMNS)
+        key = (columns, rows[step.pk], flights.number)
+        before, view = _kept.get(step.pk, (None, None))
+        if view is None or before != key:
+            view = _step_view(step, rows[step.pk], sizes[step.pk], flights)
+        found[step.pk], made_from[step.pk] = view, (key, view)
+    _kept.clear()
+    _kept.update(made_from)
+    return found
+
+
+def _group_view(row: _GroupRow, flights: Flights) -> GroupView:
+    _, pk, index, state, attempt, errors, last_error, dispatched_at = row
+    return GroupView(
+        id=str(pk),
+        index=index,
+        state=state,
+        attempt=attempt,
+        errors=errors,
+        last_error=last_error,
+        dispatched_at=_epoch(dispatched_at),
+        whereabouts=flights.places.get((str(pk), attempt), ()),
+    )
+
+
+def _epoch(moment: datetime | None) -> float:
+    return moment.timestamp() if moment else 0.0
+
+
+def _task_view(task: Any, views: dict[int, StepView]) -> TaskView:
+    """task: a Task with what `take_snapshot` adds to it, live_steps and latest_version."""
+    config = task.config
+    is_prepared = bool(task.prompts_key) and task.latest_version is not None
+    return TaskView(
+        id=str(task.pk),
+        tenant=str(task.tenant_id),
+        base_model=task.base_model.slug,
+        state=task.state,
+        submitted_at=task.submitted_at.timestamp(),
+        max_steps=config["max_steps"],
+        batch_size=config["batch_size"],
+        group_size=config["group_size"],
+        group_cost=_group_cost(task),
+        group_kv=_group_kv(task),
+        version=task.latest_version if is_prepared else -1,
+        prepare_sent_at=_epoch(task.prepare_sent_at),
+        prepare_error=task.prepare_error,
+        steps=tuple(views[step.pk] for step in task.live_steps),
+        max_staleness=config["max_staleness"],
+        priority=task.priority,
+        virtual_time=task.virtual_time,
+        group_s=task.group_s,
+        pass_s=task.pass_s,
+        rollout_s=task.rollout_s,
+        phase=task.phase,
+        reason=task.reason,
+        queue_position=task.queue_position,
+    )
+
+
+def _group_cost(task: Task) -> int:
+    """Tokens that a group costs: as measured, or half of what it may at most before that."""
+    if task.mean_group_tokens:
+        return max(1, round(task.mean_group_tokens))
+    return max(1, task.config["group_size"] * task.config["max_completion_length"] // 2)
+
+
+def _group_kv(task: Task) -> int:
+    """Tokens of KV that a group may be expected to fill: as measured, or all it may before that."""
+    if task.mean_group_tokens:
+        return max(1, round(task.mean_group_tokens))
+    config = task.config
+    longest = config["max_prompt_length"] + config["group_size"] * config["max_completion_length"]
+    return max(1, longest)
+
+
+def _step_view(step: Step, rows: list[_GroupRow], size: int, flights: Flights) -> StepView:
+    """size: groups that a step of its task has."""
+    return StepView(
+        number=step.number,
+        state=step.state,
+        groups=tuple(_group_view(row, flights) for row in rows),
+        num_finished=size - len(rows) if step.state == Step.State.OPEN else 0,
+        version=step.generated_by,
+        ready_order=step.ready_order,
+        fence=step.fence,
+        errors=step.errors,
+        last_error=step.last_error,
+        opened_at=step.opened_at.timestamp(),
+        dispatched_at=_epoch(step.dispatched_at),
+        holder=step.holder,
+    )
+
+
+def _worker_view(worker: Worker) -> WorkerView:
+    stats = worker.stats
+    return WorkerView(
+        incarnation=str(worker.pk),
+        name=worker.name,
+        kind=worker.kind,
+        base_models=tuple(worker.base_models),
+        started_at=worker.started_at.timestamp(),
+        last_beat_at=worker.last_beat_at.timestamp(),
+        slots=worker.slots,
+        kv_tokens=stats.get("kv_tokens", 0),
+        kv_tokens_free=stats.get("kv_tokens_free", 0),
+        adapter_slots=stats.get("adapter_slots", 0),
+        tokens_per_s=stats.get("tokens_per_s", 0.0),
+        num_running=stats.get("num_running", 0),
+        tokens=stats.get("tokens_generated", 0),
+        busy_s=stats.get("busy_s", 0.0),
+        preemptions=stats.get("preemptions", 0),
+    )
