@@ -105,7 +105,7 @@ class _Line:
         task = piece.task
         waited_s = abs(self.world.snapshot.now - piece.step.opened_at)
         priority = task.priority + waited_s // AGING_S
-        longest = remaining_s(task) if self.world.policy.longest_first else 0.0
+        longest = remaining_s(task) if self.world.policy.finish_together else 0.0
         return -priority, -longest, self.shares.tasks[task.tenant][task.id], task.id
 
     def take(self, piece: _Piece) -> DispatchGroup:
