@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ..parameters import parameter
 from ..rewards import Services
 from ..types import ToolCall, Trajectory
+from .activity import TOOL, waiting_for
 from .environment import Chat, Context, Reply
 from .episode import last_answer
 from .formats import FORMATS, Parsed, Request, ToolFormat
@@ -127,8 +128,9 @@ class ToolUse:
             raise ToolError(f"{request.name or 'call'}: {request.problem}")
         tool = next(tool for tool in self.tools if tool.name == request.name)
         _check_arguments(tool, request.arguments)
-        async with services.tool_slots, asyncio.timeout(self.tool_timeout_s):
-            return (await tool.call(request.arguments, services))[:MAX_RESULT]
+        with waiting_for(f"{TOOL} {tool.name}"):
+            async with services.tool_slots, asyncio.timeout(self.tool_timeout_s):
+                return (await tool.call(request.arguments, services))[:MAX_RESULT]
 
     def _cut(self, texts: Sequence[str], chat: Chat) -> list[str]:
         """Results that fit into max_observation_length tokens, each with its share."""

@@ -1,6 +1,7 @@
 """What Redis knows of a group in flight: where each trajectory is, and which are finished.
 
-Two hashes for each (group, attempt): `flight` says what is where and since when; `results`
+Two hashes for each (group, attempt): `flight` says what is where and since when, and of what has
+waited for long there for what (people ask for that, the planner does not); `results`
 collects finished trajectories, set-if-absent by index. An attempt whose `flight` hash is gone is
 dead: it was dispatched again, its task ended, or Redis was wiped. Whatever arrives for it is late,
 is dropped and counted, and the planner dispatches again what is still wanted.
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgpack
 from django.conf import settings
@@ -31,10 +33,16 @@ for i = 2, #ARGV do redis.call('HSET', KEYS[1], 'at:' .. ARGV[i], ARGV[1]) end
 return 1
 """
 
+_NOTE = """
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+return redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+"""
+
 redis = Redis.from_url(
     settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=5, health_check_interval=10
 )
 _move = redis.register_script(_MOVE)
+_note = redis.register_script(_NOTE)
 
 
 def _flight(group: str, attempt: int) -> str:
@@ -92,6 +100,59 @@ def whereabouts(attempts: list[tuple[str, int]]) -> list[tuple[Whereabouts, ...]
         for group, attempt in attempts:
             pipe.hgetall(_flight(group, attempt))
         return [_by_place(fields) for fields in pipe.execute()]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A trajectory in flight that has waited for one thing for a while."""
+
+    group: str
+    attempt: int
+    index: int
+    what: str  # of engine.environments.activity
+    since: float  # epoch s
+
+
+def note_waits(waits: Sequence[Wait]) -> None:
+    """Keep for people what trajectories wait for where they are."""
+    if not waits:
+        return
+    with redis.pipeline(transaction=False) as pipe:
+        for wait in waits:
+            fields = [f"at:{wait.index}", f"in:{wait.index}", f"{wait.since:.3f} {wait.what}"]
+            _note(keys=[_flight(wait.group, wait.attempt)], args=fields, client=pipe)
+        pipe.execute()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a trajectory in flight is, and what it has waited for there for a while."""
+
+    place: str
+    since: float
+    what: str = ""  # "" where it has not waited for long, or nobody says for what
+    what_since: float = 0.0
+
+
+def places(attempts: list[tuple[str, int]]) -> list[Place]:
+    """Of every unfinished trajectory of these (group, attempt)."""
+    with redis.pipeline(transaction=False) as pipe:
+        for group, attempt in attempts:
+            pipe.hgetall(_flight(group, attempt))
+        answers = pipe.execute()
+    return [place for fields in answers for place in _places(fields)]
+
+
+def _places(fields: dict[bytes, bytes]) -> Iterator[Place]:
+    for name, value in fields.items():
+        if not name.startswith(b"at:"):
+            continue
+        since_text, _, place = value.decode().partition(" ")
+        noted = fields.get(b"in:" + name.removeprefix(b"at:"), b"0 ").decode()
+        what_since, _, what = noted.partition(" ")
+        if float(what_since) < float(since_text) or place.startswith("queue:"):
+            what, what_since = "", "0"  # of where it was before
+        yield Place(place, float(since_text), what, float(what_since))
 
 
 def _by_place(fields: dict[bytes, bytes]) -> tuple[Whereabouts, ...]:

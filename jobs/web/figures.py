@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.utils import timezone
-
 from jobs.live.series import is_number
 from jobs.models import Step, Task
 
@@ -71,22 +69,14 @@ def progress_of(tasks: list[Task]) -> dict[Any, Progress]:
 
 
 def headline(task: Task, progress: Progress) -> str:
-    """11 of 40 steps done, about 6 min left. What it does just now is the task's reason."""
+    """11 of 40 steps done. What it does just now is the task's reason; when it may be done, the
+    outlook's."""
     parts = [f"{progress.done} of {progress.total} steps done"]
     if task.state == Task.State.QUEUED and task.queue_position:
         parts.append(f"place {task.queue_position} in the queue")
     if task.is_over and task.started_at and task.ended_at:
         parts.append(f"took {_minutes((task.ended_at - task.started_at).total_seconds())}")
-    elif task.state == Task.State.RUNNING and (left := _seconds_left(task, progress)):
-        parts.append(f"about {_minutes(left)} left")
     return ", ".join(parts)
-
-
-def _seconds_left(task: Task, progress: Progress) -> float | None:
-    if not progress.done or not task.started_at:
-        return None
-    elapsed = (timezone.now() - task.started_at).total_seconds()
-    return elapsed / progress.done * (progress.total - progress.done)
 
 
 def _minutes(seconds: float) -> str:

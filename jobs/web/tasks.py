@@ -20,6 +20,7 @@ from jobs.live.snapshots import log_lines
 from jobs.models import Group, Member, Span, Task, User
 from jobs.services import tasks as services
 from jobs.services.events import position
+from jobs.services.outlook import read_estimates, read_outlook
 from jobs.services.tenants import WRITERS
 
 from .figures import headline, progress_of
@@ -53,10 +54,10 @@ def task_list(request: HttpRequest) -> HttpResponse:
         found = found.filter(state=state)
     page = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     tasks = list(page.object_list)
-    progress = progress_of(tasks)
+    progress, estimates = progress_of(tasks), read_estimates(tasks)
     context = {
         "page": page,
-        "rows": [(task, progress[task.pk]) for task in tasks],
+        "rows": [(task, progress[task.pk], estimates.get(task.pk)) for task in tasks],
         "state": state,
         "states": Task.State.choices,
         "has_any": bool(tasks) or Task.objects.filter(tenant=tenant).exists(),
@@ -77,6 +78,7 @@ def task_detail(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
         "task": task,
         "progress": progress,
         "headline": headline(task, progress),
+        "outlook": read_outlook(task),
         "reward_rows": list(reversed(progress.rewards))[:TABLE_STEPS],
         "stage_rows": stage_rows(task),
         "groups": groups,

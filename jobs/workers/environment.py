@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -25,6 +25,7 @@ from django.db import close_old_connections
 from redis.exceptions import RedisError
 
 from engine.environments import Context, Environment
+from engine.environments.activity import Activity, watch
 from engine.rewards import Services
 from engine.types import Trajectory, TrajectoryKey
 from jobs.services import dispatch, failures, groups, joins
@@ -40,6 +41,7 @@ from jobs.workers.services import (
 from marlaas_site.celery import app
 
 STALE_CHECK_S = LEAVING_CHECK_S = 1.0
+TOLD_AFTER_S = 2.0  # an episode that waits so long for one thing says for what
 SEND_TIMEOUT_S = 10.0
 SENDERS = 8  # threads that talk to Redis and the database for the loop
 SETTINGS_S = 60.0  # a task's row is read again after so long
@@ -69,6 +71,8 @@ class _Held:
     message: dict[str, Any]
     future: Future[None] | None = None  # None: not in the loop yet
     is_answered: bool = False  # it is being sent on, and must not be sent twice
+    activity: Activity = field(default_factory=Activity)
+    told: float = 0.0  # of which activity, by its beginning, Redis knows
 
     @property
     def key(self) -> TrajectoryKey:
@@ -155,6 +159,7 @@ class EnvironmentHost:
 
     async def _episode(self, held: _Held) -> None:
         message = held.message
+        watch(held.activity)
         try:
             settings_ = await self._settings_of(held.key.task, message["base_model"])
             answered, is_over = await answer(held.trajectory, message, *settings_)
@@ -220,6 +225,7 @@ class EnvironmentHost:
         while not self._leaving.wait(STALE_CHECK_S):
             try:
                 self._look_for_stale()
+                self._tell_long_waits()
             except RedisError:
                 continue  # asked again in a moment
 
@@ -231,6 +237,19 @@ class EnvironmentHost:
         for one in held:
             if not live[one.key.group, one.key.attempt]:
                 one.cancel()
+
+    def _tell_long_waits(self) -> None:
+        """Note what episodes wait for, once for each long wait."""
+        with self._lock:
+            held = list(self._held.values())
+        before = time.time() - TOLD_AFTER_S
+        waits = []
+        for one in held:
+            what, since = one.activity.what, one.activity.since
+            if what and since <= before and since != one.told:
+                one.told = since
+                waits.append(joins.Wait(one.key.group, one.key.attempt, one.key.index, what, since))
+        joins.note_waits(waits)
 
     def stop_taking(self) -> None:
         """Only sets an event."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.environments import Context, Environment, Reply
+from engine.environments.activity import ENVIRONMENT, GRADING, waiting_for
 from engine.environments.episode import last_answer, limit_reached, told, with_observation
 from engine.rewards import Grade, Sample, grade, grader_digest
 from engine.types import Trajectory
@@ -33,8 +34,9 @@ async def answer(
     """
     started_at = time.time()
     try:
-        async with asyncio.timeout(ANSWER_S):
-            reply = await environment.answer(trajectory, message["row"], context)
+        with waiting_for(ENVIRONMENT):
+            async with asyncio.timeout(ANSWER_S):
+                reply = await environment.answer(trajectory, message["row"], context)
     except Exception as error:  # it is the environment's fault, and this trajectory's alone
         log.warning("no answer to %s", trajectory.key, exc_info=True)
         failed = replace(trajectory, stop_reason="error")
@@ -66,9 +68,10 @@ async def _over(
     if last is None:
         last = context.chat.decode(last_answer(trajectory))
     transcript = context.chat.decode(trajectory.completion_ids)
-    own = await _own_score(environment, trajectory)
-    sample = Sample(last, row, transcript, _counts(trajectory), *own)
-    result = await grade(context.graders, sample, context.services)
+    with waiting_for(GRADING):
+        own = await _own_score(environment, trajectory)
+        sample = Sample(last, row, transcript, _counts(trajectory), *own)
+        result = await grade(context.graders, sample, context.services)
     return _graded(trajectory, transcript, context, result, started_at)
 
 

@@ -6,6 +6,7 @@ import { count, plain, roughly, score, signed, status } from "./format.js";
 import { LiveClient } from "./live.js";
 
 const MAX_LOG_LINES = 200;
+const OUTLOOK_MS = 4_000;
 const OVER = ["succeeded", "failed", "cancelled"];
 const page = document.querySelector("[data-task-page]");
 const part = (name) => page.querySelector(`[data-live="${name}"]`);
@@ -40,6 +41,7 @@ function setReward(step, value) {
 const applies = {
   state: (data) => {
     state = data;
+    if (OVER.includes(data.state)) showOutlook({ waiting_text: "", estimate_text: "" });
     if (OVER.includes(data.state)) lanes.endedAt = data.ended_at ? Date.parse(data.ended_at) : Date.now();
   },
   metric: ({ step, metrics }) => {
@@ -98,10 +100,6 @@ function showState() {
   set("pause-reason", state.pause_reason);
   const parts = [`${count(done)} of ${count(maxSteps)} steps done`];
   if (state.state === "queued" && state.queue_position) parts.push(`place ${state.queue_position} in the queue`);
-  if (state.state === "running" && done && state.started_at) {
-    const elapsed = Date.now() - Date.parse(state.started_at);
-    parts.push(`about ${roughly((elapsed / done) * (maxSteps - done))} left`);
-  }
   if (state.started_at && state.ended_at) parts.push(`took ${roughly(Date.parse(state.ended_at) - Date.parse(state.started_at))}`);
   set("headline", parts.join(", "));
   for (const action of page.querySelectorAll("[data-when]")) action.hidden = !action.dataset.when.split(" ").includes(state.state);
@@ -158,7 +156,22 @@ function showCanary(row, canary) {
   row.querySelector("[data-canary]").replaceChildren(box);
 }
 
+// What it waits for and when it may be done is worked out when asked, so it is asked for now and then.
+async function askOutlook() {
+  if (document.hidden || OVER.includes(state.state)) return;
+  const answer = await fetch(page.dataset.outlook, { headers: { Accept: "application/json" } }).catch(() => null);
+  if (answer?.ok) showOutlook(await answer.json());
+}
+
+function showOutlook({ waiting_text, estimate_text }) {
+  for (const [name, text] of [["waiting", waiting_text], ["estimate", estimate_text]]) {
+    set(name, text);
+    part(name).hidden = !text;
+  }
+}
+
 const first = await takeSnapshot();
 const client = new LiveClient(document.querySelector("[data-freshness]"));
 client.follow(`task:${page.dataset.task}`, first, apply, takeSnapshot);
 client.follow("cluster", first.cluster, applyCluster, async () => (await takeSnapshot()).cluster);
+setInterval(askOutlook, OUTLOOK_MS);

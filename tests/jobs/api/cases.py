@@ -84,6 +84,7 @@ CASES = {
     "api-task-pause": Case("row", ("post",), _task),
     "api-task-resume": Case("row", ("post",), _task),
     "api-task-clone": Case("row", ("post",), _task),
+    "api-outlook": Case("row", ("get",), _task),
     "api-steps": Case("row", ("get",), _task),
     "api-step": Case("row", ("get",), _step),
     "api-groups": Case("row", ("get",), _step),

@@ -393,3 +393,19 @@ def test_a_priority_is_given_read_and_changed(world: Any, client_of: Any, alice:
     other = client.patch(url, {"name": "x"}, format="json")
     assert (other.status_code, list(other.json()["fields"])) == (400, ["name"])
     assert client.patch(url, {}, format="json").status_code == 400
+
+
+def test_the_outlook_says_what_a_step_waits_for_and_for_how_long(
+    world: Any, client_of: Any, alice: Any, redis: Any
+) -> None:
+    Task.objects.update(rollout_s=10.0, pass_s=5.0, config={**world.task.config, "max_steps": 9})
+    step = Step.objects.create(task=world.task, number=1)
+    Group.objects.create(step=step, index=0, prompt_index=0)
+    found = client_of(alice).get(f"/api/v1/tasks/{world.task.pk}/outlook").json()
+    waiting = {"kind": "dispatch", "tool": "", "num_trajectories": 2, "longest_s": None}
+    assert (found["step"], found["waits"]) == (1, [waiting])
+    assert found["waiting_text"] == "2 trajectories of 4: not sent yet"
+    assert 0 < found["step_done"]["low_s"] < 15 < found["step_done"]["high_s"]
+    assert found["task_done"]["high_s"] > found["step_done"]["high_s"]
+    assert found["start"] is None
+    assert found["estimate_text"].startswith("step done in ")

@@ -70,7 +70,7 @@ def test_the_list_says_state_reason_and_reward_in_few_queries(
             )
     browser = browser_of(alice)
     browser.get("/tasks/")
-    with django_assert_max_num_queries(10):
+    with django_assert_max_num_queries(13):
         text = browser.get("/tasks/").content.decode()
     assert text.count("one place behind") == 20
     assert "0.750" in text

@@ -261,6 +261,26 @@ def test_one_that_waits_holds_nobody_else(
     assert not tool.cancelled.is_set()
 
 
+def test_a_long_wait_is_told_with_what_it_is_for_and_since_when_once(
+    made: Callable[[str], Trajectory],
+    tool: Waiting,
+    host: environment.EnvironmentHost,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "TOLD_AFTER_S", 0.0)
+    before = time.time()
+    environment.interact(_message(made("13<|im_end|>")))
+    assert tool.begun.wait(5)
+    host._tell_long_waits()
+    (place,) = [place for place in joins.places([("g", 1)]) if place.place == "worker:e"]
+    assert place.what == "environment"
+    assert before - 0.001 <= place.what_since <= time.time()
+    told: list[joins.Wait] = []
+    monkeypatch.setattr(joins, "note_waits", told.extend)
+    host._tell_long_waits()
+    assert told == []
+
+
 def test_what_nobody_wants_any_more_is_cancelled_where_it_waits(
     made: Callable[[str], Trajectory], tool: Waiting, host: environment.EnvironmentHost
 ) -> None:

@@ -1,0 +1,158 @@
+"""What estimates of tasks are made from, read in a few questions however many tasks there are."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from django.db.models import Max, Q
+from django.utils import timezone
+
+from engine.manager.leases import BEAT_LIMIT_S
+from jobs.models import Group, Step, Task, Worker
+from jobs.services.costs import under_way_seconds
+from jobs.services.estimates import Facts
+
+RECENT_CYCLES = 10  # commits whose distances tell the spread
+
+
+def living_workers(now: datetime) -> Any:
+    """Workers that beat lately."""
+    since = now - timedelta(seconds=BEAT_LIMIT_S)
+    return Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
+
+
+class Reading:
+    """What estimates of some tasks are made from."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """tasks: with their base models."""
+        self._now = timezone.now()
+        self._live: dict[Any, list[Step]] = defaultdict(list)
+        for step in Step.objects.filter(task__in=tasks, state__in=Step.LIVE).order_by("number"):
+            self._live[step.task_id].append(step)
+        oldest = [steps[0] for steps in self._live.values()]
+        self._elapsed = _rollout_elapsed(
+            [step for step in oldest if step.state == Step.State.OPEN], self._now
+        )
+        self._versions = dict(
+            Task.objects.filter(pk__in=[task.pk for task in tasks])
+            .annotate(last=Max("versions__number"))
+            .values_list("pk", "last")
+        )
+        self._commits = self._recent_commits()
+        self._lines = _lines({task.base_model.slug for task in tasks}, self._now)
+
+    def oldest(self, task: Task) -> Step | None:
+        """Its oldest live step: the next that is trained."""
+        steps = self._live.get(task.pk, [])
+        return steps[0] if steps else None
+
+    def facts(self, task: Task) -> Facts:
+        """Of a running task."""
+        step = self.oldest(task)
+        stage = step.state if step else "none"
+        return Facts(
+            steps_left=max(0, task.config["max_steps"] - (self._versions.get(task.pk) or 0)),
+            stage=stage,
+            rollout_s=task.rollout_s,
+            pass_s=task.pass_s,
+            elapsed_s=self._elapsed_s(step),
+            line_s=self._lines[task.base_model.slug].before(step),
+            cycles_s=_distances(self._commits.get(task.pk, [])),
+        )
+
+    def _elapsed_s(self, step: Step | None) -> float:
+        if step is None:
+            return 0.0
+        if step.state == Step.State.TRAINING and step.training_started_at:
+            return (self._now - step.training_started_at).total_seconds()
+        return self._elapsed.get(step.pk, 0.0)
+
+    def _recent_commits(self) -> dict[Any, list[tuple[int, datetime]]]:
+        recent = Q(pk=None)
+        for task_id, last in self._versions.items():
+            if last:
+                recent |= Q(task=task_id, number__gte=last - RECENT_CYCLES - 1)
+        rows = Step.objects.filter(recent, state=Step.State.COMMITTED).order_by("number")
+        found: dict[Any, list[tuple[int, datetime]]] = defaultdict(list)
+        for task_id, number, at in rows.values_list("task_id", "number", "ended_at"):
+            if at:
+                found[task_id].append((number, at))
+        return found
+
+
+def _rollout_elapsed(steps: Sequence[Step], now: datetime) -> dict[int, float]:
+    """Seconds in which something of each step was under way; what is, is until now."""
+    times: dict[int, list[tuple[Any, Any]]] = defaultdict(list)
+    rows = Group.objects.filter(step__in=steps).exclude(dispatched_at=None)
+    for step_id, state, sent, ended in rows.values_list(
+        "step_id", "state", "dispatched_at", "finished_at"
+    ):
+        if state in ("dispatched", "finished"):
+            times[step_id].append((sent, ended if state == "finished" else now))
+    return {step_id: under_way_seconds(found) for step_id, found in times.items()}
+
+
+def _distances(commits: Iterable[tuple[int, datetime]]) -> list[float]:
+    """Seconds between commits that follow on each other."""
+    found = list(commits)
+    return [
+        (later - at).total_seconds()
+        for (number, at), (next_number, later) in pairwise(found)
+        if next_number == number + 1
+    ]
+
+
+@dataclass
+class _Line:
+    """Passes of a base model's trainers, anybody's."""
+
+    num_trainers: int = 1
+    training_s: float = 0.0  # left of those under way
+    ready: list[tuple[int, float]] = field(default_factory=list)  # (place, seconds)
+
+    def before(self, step: Step | None) -> float:
+        """Seconds until the step's turn; of one that is not ready yet: behind all."""
+        place = step.ready_order if step and step.state == Step.State.READY else float("inf")
+        seconds = self.training_s + sum(s for order, s in self.ready if order < place)
+        return seconds / self.num_trainers
+
+
+def _lines(base_models: set[str], now: datetime) -> dict[str, _Line]:
+    """By base model's slug."""
+    lines: dict[str, _Line] = defaultdict(_Line)
+    rows = Step.objects.filter(
+        state__in=(Step.State.READY, Step.State.TRAINING),
+        task__base_model__slug__in=base_models,
+        task__state=Task.State.RUNNING,
+    )
+    names = (
+        "task__base_model__slug",
+        "state",
+        "ready_order",
+        "training_started_at",
+        "task__pass_s",
+    )
+    for base, state, order, started, pass_s in rows.values_list(*names):
+        if state == Step.State.READY:
+            lines[base].ready.append((order, pass_s))
+        else:
+            done_s = (now - started).total_seconds() if started else 0.0
+            lines[base].training_s += max(0.0, pass_s - done_s)
+    _count_trainers(lines, now)
+    return lines
+
+
+def _count_trainers(lines: dict[str, _Line], now: datetime) -> None:
+    """Those that live, of every base model with a line."""
+    trainers = living_workers(now).filter(kind=Worker.Kind.TRAINING)
+    counts = Counter(
+        slug for served in trainers.values_list("base_models", flat=True) for slug in served
+    )
+    for slug, line in lines.items():
+        line.num_trainers = max(1, counts[slug])
