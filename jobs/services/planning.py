@@ -40,6 +40,7 @@ from jobs.models import (
     Task,
 )
 from jobs.services import dispatch, events
+from jobs.services.decisions import record_decisions
 from jobs.services.failures import told
 from jobs.services.flights import Flights, Lookout
 from jobs.services.lifecycle import announce, end_task, log_event, move_task
@@ -68,7 +69,8 @@ def _plan_on(flights: Flights) -> int:
     with transaction.atomic():
         events.lock_head("planner")
         policy = POLICIES[settings.SCHEDULE_POLICY]
-        commands = plan(take_snapshot(flights), policy)[:MAX_COMMANDS]
+        snapshot = take_snapshot(flights)
+        commands = plan(snapshot, policy)[:MAX_COMMANDS]
         if flights.is_old and any(getattr(command, "cause", "") for command in commands):
             raise _TooOld
         groups = [command for command in commands if isinstance(command, DispatchGroup)]
@@ -76,6 +78,7 @@ def _plan_on(flights: Flights) -> int:
             if not isinstance(command, DispatchGroup):
                 _apply(command)
         send_groups(groups, fail=_end_by)
+    record_decisions(snapshot, commands)
     return len(commands)
 
 

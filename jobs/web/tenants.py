@@ -66,7 +66,7 @@ class QuotaForm(forms.ModelForm):
         }
 
 
-def _require_staff(request: HttpRequest) -> None:
+def require_staff(request: HttpRequest) -> None:
     """Raises: Http404: who is no operator need not know that the page exists."""
     if not request.user.is_staff:
         raise Http404("There is no such page.")
@@ -75,7 +75,7 @@ def _require_staff(request: HttpRequest) -> None:
 @require_safe
 def operator_tenants(request: HttpRequest) -> HttpResponse:
     """All tenants with their quotas and what they run."""
-    _require_staff(request)
+    require_staff(request)
     tenants = Tenant.objects.annotate(
         num_members=Count("members", distinct=True),
         num_running=Count("tasks", filter=Q(tasks__state=Task.State.RUNNING), distinct=True),
@@ -87,7 +87,7 @@ def operator_tenants(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def operator_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     """One tenant's quotas, to edit."""
-    _require_staff(request)
+    require_staff(request)
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None:
         raise Http404("There is no such tenant.")

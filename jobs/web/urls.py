@@ -3,7 +3,18 @@
 from django.urls import path
 from django.views.generic import RedirectView
 
-from . import datasets, downloads, graders, new_task, people, preflight, secrets, tasks, tenants
+from . import (
+    datasets,
+    downloads,
+    graders,
+    new_task,
+    operations,
+    people,
+    preflight,
+    secrets,
+    tasks,
+    tenants,
+)
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="tasks"), name="home"),
@@ -39,6 +50,7 @@ urlpatterns = [
     path("account/tokens/", people.create_token, name="create-token"),
     path("account/tokens/<uuid:token_id>/revoke/", people.revoke_token, name="revoke-token"),
     path("ops/", RedirectView.as_view(pattern_name="operator-tenants")),
+    path("ops/planner/", operations.planner_page, name="operator-planner"),
     path("ops/tenants/", tenants.operator_tenants, name="operator-tenants"),
     path("ops/tenants/<slug:slug>/", tenants.operator_tenant, name="operator-tenant"),
 ]

@@ -1,0 +1,113 @@
+"""The present state of scheduling by base model, for operators: speeds, limits, pacing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+
+from engine.manager.concurrency import best_level, sequences_at
+from engine.manager.leases import BEAT_LIMIT_S
+from engine.manager.pacing import PACED
+from jobs.models import BaseModel, Group, Step, Task, Worker
+
+HELD_BACK = PACED.rpartition(" ")[0]  # as the planner's reason of a task that is held back has it
+
+
+@dataclass(frozen=True)
+class Level:
+    """Speed seen with so many sequences at work."""
+
+    low: int  # sequences
+    high: int
+    tokens_per_s: float
+    share: float  # of the fastest
+    is_best: bool  # the lowest that is as good as the fastest
+
+
+@dataclass
+class BaseModelState:
+    """Of one base model; seconds are learned costs."""
+
+    name: str
+    slug: str
+    limit: int = 0  # sequences at once; 0: none
+    levels: list[Level] = field(default_factory=list)
+    preemptions: int = 0  # since its workers started
+    slots: int = 0
+    num_running: int = 0  # sequences at work, as of the last beats
+    num_workers: Counter[str] = field(default_factory=Counter)  # living ones, by kind
+    steps: Counter[str] = field(default_factory=Counter)  # begun ones, by state
+    training_s: float = 0.0  # seconds of training that the steps begun hold
+    num_held_back: int = 0  # tasks whose next step would only wait for the trainer
+
+
+def base_model_states() -> list[BaseModelState]:
+    """All that are enabled or at work."""
+    found = {row.slug: _state(row) for row in BaseModel.objects.order_by("name") if row.is_enabled}
+    _add_workers(found)
+    _add_steps(found)
+    return list(found.values())
+
+
+def _state(row: BaseModel) -> BaseModelState:
+    kept: dict[str, Any] = row.concurrency
+    speeds = tuple(kept.get("speeds", ()))
+    return BaseModelState(
+        name=row.name,
+        slug=row.slug,
+        limit=kept.get("limit", 0),
+        levels=levels_of(speeds),
+        preemptions=kept.get("preemptions", 0),
+    )
+
+
+def levels_of(speeds: tuple[float, ...]) -> list[Level]:
+    """Those that were seen."""
+    fastest, best = max(speeds, default=0.0), best_level(speeds)
+    return [
+        Level(
+            low=sequences_at(place - 1) + 1 if place else 1,
+            high=sequences_at(place),
+            tokens_per_s=speed,
+            share=speed / fastest,
+            is_best=place == best,
+        )
+        for place, speed in enumerate(speeds)
+        if speed > 0
+    ]
+
+
+def _add_workers(found: dict[str, BaseModelState]) -> None:
+    since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
+    for worker in Worker.objects.filter(stopped_at=None, last_beat_at__gte=since):
+        for slug in worker.base_models:
+            if slug in found and worker.kind in (Worker.Kind.ROLLOUT, Worker.Kind.TRAINING):
+                state = found[slug]
+                state.num_workers[worker.kind] += 1
+                state.slots += worker.slots
+                state.num_running += worker.stats.get("num_running", 0)
+
+
+def _add_steps(found: dict[str, BaseModelState]) -> None:
+    begun = Group.objects.filter(step=OuterRef("pk"), state__in=("dispatched", "finished"))
+    steps = Step.objects.filter(
+        Q(state__in=(Step.State.READY, Step.State.TRAINING))
+        | Q(Exists(begun), state=Step.State.OPEN),
+        task__state=Task.State.RUNNING,
+    )
+    rows = steps.values_list("task__base_model__slug", "state", "task__pass_s")
+    for slug, state, pass_s in rows:
+        if slug in found:
+            found[slug].steps[state] += 1
+            found[slug].training_s += pass_s
+    held: dict[str, int] = defaultdict(int)
+    waiting = Task.objects.filter(state=Task.State.RUNNING, reason__contains=HELD_BACK)
+    for slug in waiting.values_list("base_model__slug", flat=True):
+        held[slug] += 1
+    for slug, state_of in found.items():
+        state_of.num_held_back = held[slug]
