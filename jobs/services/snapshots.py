@@ -1,16 +1,19 @@
 """A whole snapshot for the planner, read from the rows in a few questions.
 
-A step's view is kept while its rows and what Redis said of it stay the same: thousands of groups
-are under way at once, and between two plans few of them change. Nothing depends on what is kept.
+Thousands of groups are under way at once, and between two plans few of them change. While they are
+read SQLite lets nobody write. So the groups of a step are read again only when a sum over them has
+changed, and a step's view is made again only when they, the step, or what Redis said of it have.
+Nothing depends on what is kept: a process that has just started reads everything.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Max, Prefetch
+from django.db.models import Count, Max, Prefetch, Q, Sum
 from django.utils import timezone
 
 from engine.manager.snapshot import (
@@ -34,9 +37,31 @@ STEP_COLUMNS = (
     *("number", "state", "generated_by", "ready_order", "fence", "errors", "last_error"),
     *("opened_at", "dispatched_at", "holder"),
 )
-_GroupRow = tuple[Any, ...]  # of GROUP_COLUMNS
+# Of a step's unfinished groups; no change of one that the planner would see leaves all the same.
+GROUP_SUMS = {
+    "num": Count("pk"),
+    "num_waiting": Count("pk", filter=Q(state="waiting")),
+    "places": Sum("index"),
+    "attempts": Sum("attempt"),
+    "failures": Sum("errors"),
+    "last_dispatch": Max("dispatched_at"),
+}
+UNFINISHED = ("waiting", "dispatched")
+_Row = tuple[Any, ...]
 
-_kept: dict[int, tuple[tuple[Any, ...], StepView]] = {}  # by step: what it was made from, the view
+
+@dataclass(frozen=True)
+class _Kept:
+    """What was last made of a step, and what from."""
+
+    sums: _Row  # of GROUP_SUMS; () where it has no unfinished groups
+    groups: tuple[_Row, ...]  # of GROUP_COLUMNS, in order
+    step: _Row  # of STEP_COLUMNS
+    look: int  # number of the look at Redis
+    view: StepView
+
+
+_kept: dict[int, _Kept] = {}  # by step
 
 
 def take_snapshot(flights: Flights) -> Snapshot:
@@ -89,34 +114,49 @@ def _tenant_views() -> list[TenantView]:
     ]
 
 
-def _group_rows(steps: list[Step]) -> dict[int, list[_GroupRow]]:
-    """The unfinished groups of open steps, in order, by step."""
-    open_steps = [step.pk for step in steps if step.state == Step.State.OPEN]
-    unfinished = Group.objects.filter(step__in=open_steps, state__in=["waiting", "dispatched"])
-    found: dict[int, list[_GroupRow]] = defaultdict(list)
-    for row in unfinished.order_by("step", "index").values_list(*GROUP_COLUMNS):
-        found[row[0]].append(row)
-    return found
-
-
 def _step_views(steps: list[Step], sizes: dict[int, int], flights: Flights) -> dict[int, StepView]:
     """By step. sizes: groups that each has."""
-    rows = _group_rows(steps)
-    found: dict[int, StepView] = {}
-    made_from: dict[int, tuple[tuple[Any, ...], StepView]] = {}
+    sums = _sums([step.pk for step in steps if step.state == Step.State.OPEN])
+    changed = [pk for pk, row in sums.items() if pk not in _kept or _kept[pk].sums != row]
+    rows = _group_rows(changed)
+    made: dict[int, _Kept] = {}
     for step in steps:
+        pk, before = step.pk, _kept.get(step.pk)
+        own = sums.get(pk, ())
+        groups = rows.get(pk, before.groups if before and own else ())
         columns = tuple(getattr(step, name) for name in STEP_COLUMNS)
-        key = (columns, rows[step.pk], flights.number)
-        before, view = _kept.get(step.pk, (None, None))
-        if view is None or before != key:
-            view = _step_view(step, rows[step.pk], sizes[step.pk], flights)
-        found[step.pk], made_from[step.pk] = view, (key, view)
+        if before and (before.groups, before.step, before.look) == (
+            groups,
+            columns,
+            flights.number,
+        ):
+            view = before.view
+        else:
+            view = _step_view(step, groups, sizes[pk], flights)
+        made[pk] = _Kept(own, groups, columns, flights.number, view)
     _kept.clear()
-    _kept.update(made_from)
-    return found
+    _kept.update(made)
+    return {pk: kept.view for pk, kept in made.items()}
 
 
-def _group_view(row: _GroupRow, flights: Flights) -> GroupView:
+def _sums(open_steps: list[int]) -> dict[int, _Row]:
+    """GROUP_SUMS by step, of those that have unfinished groups."""
+    unfinished = Group.objects.filter(step__in=open_steps, state__in=UNFINISHED).order_by()
+    by_step = unfinished.values("step_id").annotate(**GROUP_SUMS)
+    return {pk: tuple(row) for pk, *row in by_step.values_list("step_id", *GROUP_SUMS)}
+
+
+def _group_rows(steps: list[int]) -> dict[int, tuple[_Row, ...]]:
+    """The unfinished groups of these steps, in order."""
+    found: dict[int, list[_Row]] = defaultdict(list)
+    if steps:
+        unfinished = Group.objects.filter(step__in=steps, state__in=UNFINISHED)
+        for row in unfinished.order_by("index").values_list(*GROUP_COLUMNS):
+            found[row[0]].append(row)
+    return {step: tuple(rows) for step, rows in found.items()}
+
+
+def _group_view(row: _Row, flights: Flights) -> GroupView:
     _, pk, index, state, attempt, errors, last_error, dispatched_at = row
     return GroupView(
         id=str(pk),
@@ -181,7 +221,7 @@ def _group_kv(task: Task) -> int:
     return max(1, longest)
 
 
-def _step_view(step: Step, rows: list[_GroupRow], size: int, flights: Flights) -> StepView:
+def _step_view(step: Step, rows: tuple[_Row, ...], size: int, flights: Flights) -> StepView:
     """size: groups that a step of its task has."""
     return StepView(
         number=step.number,

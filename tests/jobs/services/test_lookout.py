@@ -122,3 +122,29 @@ def test_a_steps_view_is_kept_until_something_about_it_changes(dispatched: Group
     assert view(2).groups[0].attempt == 2
     Step.objects.update(state="ready", ready_order=3)
     assert view(2).state == "ready"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "waiting"},
+        {"state": "finished"},
+        {"attempt": 2},
+        {"errors": 1, "last_error": "broken"},
+        {"dispatched_at": "2030-01-01T00:00:00Z"},
+        {"index": 5},
+    ],
+)
+def test_any_change_of_a_group_that_the_planner_would_see_is_seen(
+    dispatched: Group, change: dict[str, Any]
+) -> None:
+    def groups() -> Any:
+        (task,) = snapshots.take_snapshot(Flights(number=7)).tasks
+        return task.steps[0].groups
+
+    before = groups()
+    Group.objects.filter(pk=dispatched.pk).update(**change)
+    kept = groups()
+    snapshots._kept.clear()
+    assert kept == groups() != before
