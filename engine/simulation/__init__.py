@@ -6,5 +6,6 @@ of decisions and of the protocol between the parts; it says nothing of models, S
 """
 
 from .runner import Report, SimulationFailure, run
+from .scenario import Settings
 
-__all__ = ["Report", "SimulationFailure", "run"]
+__all__ = ["Report", "Settings", "SimulationFailure", "run"]

@@ -28,11 +28,21 @@ class GroupMessage:
 
 
 @dataclass(frozen=True)
-class SampleMessage:
-    """To an environment worker: grade this."""
+class TurnMessage:
+    """To a rollout worker: generate the next turn of this trajectory."""
 
     task: str
     sample: Sample
+    digest: str
+
+
+@dataclass(frozen=True)
+class SampleMessage:
+    """To an environment worker: answer this, and grade it if it is over."""
+
+    task: str
+    sample: Sample
+    digest: str  # of the adapter that must generate further turns
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,7 @@ class PassMessage:
     fence: int
 
 
-Message = GroupMessage | SampleMessage | PassMessage
+Message = GroupMessage | TurnMessage | SampleMessage | PassMessage
 
 
 @dataclass
@@ -63,13 +73,16 @@ class Broker:
         fate: Callable[[], list[float]],
         place: Callable[[int], int],
         arrived: Callable[[str], None],
+        moved: Callable[[str], None],
     ) -> None:
         """fate: delays of each copy of a message (none: lost). place: where in a queue of so many
-        a message lands. arrived: called with the queue's name when a message is there."""
+        a message lands. arrived: called with the queue's name when a message is there. moved:
+        called with a group's id when what is known of its trajectories changed."""
         self.queues: dict[str, deque[Message]] = {}
         self.flights: dict[tuple[str, int], _Flight] = {}
         self.delayed: list[Message] = []
-        self._clock, self._fate, self._place, self._arrived = clock, fate, place, arrived
+        self._clock, self._fate, self._place = clock, fate, place
+        self._arrived, self._moved = arrived, moved
         self._life = 0  # counts wipes: what was on its way before one never arrives
 
     def send(self, queue: str, message: Message) -> None:
@@ -95,6 +108,8 @@ class Broker:
     def wipe(self) -> None:
         """An empty Redis takes the place of this one."""
         self._life += 1
+        for group, _ in self.flights:
+            self._moved(group)
         self.queues.clear()
         self.flights.clear()
         self.delayed.clear()
@@ -102,15 +117,19 @@ class Broker:
     def open_attempt(self, group: str, attempt: int, size: int, place: str) -> None:
         """Begin an attempt; the one before is dead."""
         self.forget(group, attempt - 1)
-        at = dict.fromkeys(range(size), (place, self._clock.now))
+        at = dict.fromkeys(range(size), (place, self._clock.wall))
         self.flights[group, attempt] = _Flight(size, at)
+        self._moved(group)
 
     def move(self, group: str, attempt: int, indexes: Iterable[int], place: str) -> bool:
         """Say where trajectories are; False if the attempt is dead."""
         flight = self.flights.get((group, attempt))
         if flight is None:
             return False
-        flight.at.update((index, (place, self._clock.now)) for index in indexes)
+        at = (place, self._clock.wall)
+        for index in indexes:
+            flight.at[index] = at
+        self._moved(group)
         return True
 
     def join(self, sample: Sample) -> str:
@@ -123,6 +142,7 @@ class Broker:
         if is_new and len(flight.results) == flight.size:
             return "full"
         flight.at.pop(sample.index, None)
+        self._moved(sample.group)
         return "joined"
 
     def collect(self, group: str, attempt: int) -> tuple[Sample, ...]:
@@ -131,7 +151,8 @@ class Broker:
         return tuple(flight.results[index] for index in sorted(flight.results)) if flight else ()
 
     def forget(self, group: str, attempt: int) -> None:
-        self.flights.pop((group, attempt), None)
+        if self.flights.pop((group, attempt), None):
+            self._moved(group)
 
     def whereabouts(self, group: str, attempt: int) -> tuple[Whereabouts, ...]:
         flight = self.flights.get((group, attempt))

@@ -13,14 +13,16 @@ from engine.manager.snapshot import Command, Snapshot
 
 @dataclass(frozen=True)
 class Sample:
-    """A finished trajectory, as far as the invariants ask."""
+    """A trajectory, as far as it has come and the invariants ask."""
 
     group: str
     attempt: int
     index: int
-    digest: str  # of the adapter that the engine says it applied
+    turns: int = 1  # that it takes
+    digests: tuple[str, ...] = ()  # by turn: of the adapter that the engine says it applied
     num_tokens: int = 0
-    began_at: float = 0.0
+    busy_s: float = 0.0  # device-seconds that it took
+    worker: str = ""  # name of the rollout worker that has its KV
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Planned:
 class StepOpened:
     task: str
     number: int
+    version: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,13 @@ class GroupFinished:
 
 
 @dataclass(frozen=True)
+class PassTaken:
+    task: str
+    step: int
+    ready_order: int
+
+
+@dataclass(frozen=True)
 class Committed:
     task: str
     number: int  # the version
@@ -65,4 +75,4 @@ class TaskEnded:
     reason: str
 
 
-Fact = Planned | StepOpened | GroupDispatched | GroupFinished | Committed | TaskEnded
+Fact = Planned | StepOpened | GroupDispatched | GroupFinished | PassTaken | Committed | TaskEnded

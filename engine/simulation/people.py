@@ -2,43 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from .faults import ACTS
 from .rows import TaskRow, TenantRow
+from .scenario import Scenario
 from .workers import Machine
 
 NUM_TENANTS = 3
-MAX_TASKS = 14  # of a run, so that its length is bounded
 POISONS = ("dataset", "grader", "training")
+POISONED = 0.15  # of the tasks
+STATES = ("queued", "running", "paused")
 
 
 class People:
     """Three tenants with members who act at random, and an operator."""
 
-    def __init__(self, machine: Machine, base_models: tuple[str, ...]) -> None:
-        self._store, self._rng, self._clock = machine.store, machine.faults.rng, machine.clock
-        self._base_models = base_models
+    def __init__(self, machine: Machine, scenario: Scenario) -> None:
+        self._store, self._clock, self._faults = machine.store, machine.clock, machine.faults
+        self._rng = machine.faults.stream("people")
+        self._scenario = scenario
+        self._acts: dict[str, Callable[[], None]] = {
+            "submit": self._submit_one,
+            "flood": self._flood,
+            "pause": self._pause,
+            "resume": self._resume,
+            "cancel": self._cancel,
+            "quota": self._operate,
+        }
 
     def found(self) -> None:
         """Tenants with quotas of their own, and a first few tasks."""
         for number in range(NUM_TENANTS):
             tenant = TenantRow(f"tenant{number}", weight=self._rng.choice([0.5, 1.0, 2.0]))
-            tenant.max_concurrent_tasks = self._rng.choice([0, 1, 2, 4])
+            if not self._scenario.is_fair:
+                tenant.max_concurrent_tasks = self._rng.choice([0, 1, 2, 4])
             self._store.tenants[tenant.id] = tenant
-        for _ in range(self._rng.randint(3, 6)):
-            self._submit(self._any_tenant())
+        for number in range(self._scenario.first_tasks):
+            tenants = list(self._store.tenants.values())
+            is_fair = self._scenario.is_fair
+            self._submit(tenants[number % len(tenants)] if is_fair else self._any_tenant())
 
     def visit(self) -> None:
         """One person does one thing."""
-        act = self._rng.choices(
-            [self._submit_one, self._flood, self._pause, self._resume, self._cancel, self._operate],
-            [6, 1, 3, 4, 1, 4],
-        )[0]
-        self._clock.note(act.__name__.strip("_"))
-        act()
+        usual = [getattr(self._scenario.usual_rates, act) for act in ACTS]
+        act = self._rng.choices(ACTS, usual)[0]
+        if getattr(self._faults.rates, act):
+            self._clock.note(act)
+            self._acts[act]()
 
     def leave(self) -> None:
         """Undo whatever keeps a task from running to its end."""
         for tenant in self._store.tenants.values():
-            tenant.is_suspended, tenant.tokens_per_day = False, 0
+            tenant.is_suspended, tenant.is_full, tenant.tokens_per_day = False, False, 0
         for task_id in self._store.tasks:
             self._store.move_task(task_id, "running", ["paused"])
 
@@ -48,20 +64,24 @@ class People:
     def _any_task(self) -> str:
         return self._rng.choice(list(self._store.tasks))
 
-    def _submit(self, tenant: TenantRow) -> None:
-        if len(self._store.tasks) >= MAX_TASKS:
+    def _submit(self, tenant: TenantRow, is_small: bool = False) -> None:
+        if len(self._store.tasks) >= self._scenario.max_tasks:
             return
-        rng = self._rng
+        rng, is_fair = self._rng, self._scenario.is_fair
+        large = [] if is_fair or is_small else [20]  # larger than all slots together
         self._store.submit(
             TaskRow(
                 id=f"task{len(self._store.tasks)}",
                 tenant=tenant.id,
-                base_model=rng.choice(self._base_models),
-                submitted_at=self._clock.now,
-                max_steps=rng.randint(1, 3),
-                batch_size=rng.randint(1, 4),
-                group_size=rng.choice([2, 2, 3, 4, 20]),  # 20: larger than all slots together
-                poison=rng.choice(POISONS) if rng.random() < 0.15 else "",
+                base_model=rng.choice(self._scenario.base_models),
+                submitted_at=self._clock.wall,
+                max_steps=1 if is_small else rng.randint(*self._scenario.steps),
+                batch_size=rng.randint(1, 2 if is_small else self._scenario.max_batch),
+                group_size=rng.choice([2, 2, 3, 4, *large]),
+                max_turns=rng.choice([1, 1, 2, 3]),
+                max_staleness=rng.choice(self._scenario.staleness),
+                priority=0 if is_fair else rng.choice([0, 0, 1, 2]),
+                poison=rng.choice(POISONS) if rng.random() < POISONED and not is_fair else "",
             )
         )
 
@@ -70,8 +90,8 @@ class People:
 
     def _flood(self) -> None:
         tenant = self._any_tenant()
-        for _ in range(5):
-            self._submit(tenant)
+        for _ in range(self._scenario.flood):
+            self._submit(tenant, is_small=self._scenario.flood > 5)
 
     def _pause(self) -> None:
         self._store.move_task(self._any_task(), "paused", ["running"])
@@ -80,7 +100,7 @@ class People:
         self._store.move_task(self._any_task(), "running", ["paused"])
 
     def _cancel(self) -> None:
-        self._store.move_task(self._any_task(), "cancelled", ["queued", "running", "paused"])
+        self._store.move_task(self._any_task(), "cancelled", STATES)
 
     def _operate(self) -> None:
         """Change a quota or a weight, suspend or let go, or begin a new day."""
@@ -89,4 +109,5 @@ class People:
         tenant.max_concurrent_tasks = rng.choice([0, 1, 2, 4])
         tenant.tokens_per_day = rng.choice([0, 0, 50, 200])
         tenant.tokens_today = rng.choice([0, tenant.tokens_today])
+        tenant.is_full = rng.random() < 0.1
         tenant.is_suspended = rng.random() < 0.2

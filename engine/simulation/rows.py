@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from .facts import Sample
 
+TOKENS = 10  # that a trajectory is expected to take
+
 
 @dataclass
 class TenantRow:
@@ -15,6 +17,7 @@ class TenantRow:
     max_concurrent_tasks: int = 0
     tokens_per_day: int = 0
     tokens_today: int = 0
+    is_full: bool = False
     is_suspended: bool = False
 
 
@@ -54,7 +57,9 @@ class TaskRow:
     max_steps: int
     batch_size: int
     group_size: int
+    max_turns: int = 1
     max_staleness: int = 0
+    priority: int = 0
     virtual_time: float = 0.0
     poison: str = ""  # what of the task itself always fails: "", "dataset", "grader", "training"
     state: str = "queued"  # "queued" | "running" | "paused" | "succeeded" | "failed" | "cancelled"
@@ -62,6 +67,9 @@ class TaskRow:
     prepare_error: str = ""
     versions: list[tuple[int, str]] = field(default_factory=list)  # (number, digest) as committed
     steps: list[StepRow] = field(default_factory=list)
+    group_s: float = 0.0  # learned costs
+    pass_s: float = 0.0
+    rollout_s: float = 0.0
     phase: str = ""
     reason: str = ""
     queue_position: int = 0
@@ -76,8 +84,8 @@ class TaskRow:
 
     @property
     def group_cost(self) -> int:
-        """Tokens; ten a trajectory."""
-        return 10 * self.group_size
+        """Tokens that a group is expected to take."""
+        return TOKENS * self.group_size
 
     def digest_of(self, number: int) -> str:
         """Digest of a committed version; "" if there is none."""

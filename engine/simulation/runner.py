@@ -1,21 +1,23 @@
-"""One run: a seed, a planner and a store in; a report, or a failure that can be replayed, out."""
+"""One run: settings, a planner and a store in; a report, or a failure that can be replayed, out."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 from engine.manager import plan as shipped_plan
 
+from .checker import Checker, Violation
 from .cluster import Cluster, Plan
-from .faults import Rates
-from .invariants import CHECKERS, Violation
+from .facts import Fact
+from .invariants import checkers
+from .scenario import Scenario, Settings
 from .store import Store
 
-FAULTS_S = 90.0  # virtual seconds with faults; then the cluster heals
-LIVENESS_S = 1800.0  # virtual seconds after that, within which every task must have ended
+LIVENESS_S = 1800.0  # virtual seconds after healing, within which every task must have ended
 LIVENESS = "liveness"
-WHAT_HAPPENS = Rates()
 
 
 @dataclass(frozen=True)
@@ -32,52 +34,76 @@ class Report:
 
 
 class SimulationFailure(Exception):
-    """A violated invariant, with the seed and the last events."""
+    """A violated invariant, with what replays it and the last events."""
 
-    def __init__(self, seed: int, violation: Violation, trace: list[str]) -> None:
-        self.seed, self.invariant = seed, violation.invariant
+    def __init__(self, settings: Settings, violation: Violation, trace: list[str]) -> None:
+        self.settings, self.invariant, self.what = settings, violation.invariant, violation.what
         lines = [
-            f"seed {seed} violates invariant {violation}",
+            f"seed {settings.seed} violates invariant {violation}",
             *trace,
-            f"replay: python -m engine.simulation --seed {seed}",
+            f"replay: python -m engine.simulation {settings.arguments}",
         ]
         super().__init__("\n".join(lines))
 
 
 def run(
-    seed: int,
+    settings: Settings | int,
     *,
     plan: Plan = shipped_plan,
     store: Store | None = None,
-    rates: Rates = WHAT_HAPPENS,
+    scenario: Scenario | None = None,
 ) -> Report:
     """Run a cluster with faults, heal it, and wait until every task has ended.
 
-    plan, store: others than the shipped planner and the faithful store are for planted bugs.
+    settings: a number is the seed, with all else as usual. plan, store: others than the shipped
+    planner and the faithful store are for planted bugs. scenario: another than the seed's own.
     Raises: SimulationFailure at the first event after which an invariant does not hold.
     """
-    cluster = Cluster(seed, plan, store or Store(), rates)
-    checkers = [checker(cluster) for checker in CHECKERS]
-    cluster.start()
-    num_seen = 0
-    is_healed = False
+    settings = Settings(settings) if isinstance(settings, int) else settings
+    scenario = scenario or Scenario.of(settings)
+    cluster = Cluster(settings.seed, scenario, plan, store or Store())
     try:
-        while not (is_healed and all(task.is_over for task in cluster.store.tasks.values())):
-            cluster.clock.step()
-            facts = cluster.store.facts[num_seen:]
-            num_seen += len(facts)
-            for checker in checkers:
-                for fact in facts:
-                    checker.see(fact)
-                checker.look()
-            if not is_healed and cluster.clock.elapsed_s > FAULTS_S:
-                is_healed = True
-                cluster.heal()
-            if cluster.clock.elapsed_s > FAULTS_S + LIVENESS_S:
-                raise Violation(LIVENESS, f"not over: {_unfinished(cluster.store)}")
+        cluster.start()
+        Watch(cluster, checkers(cluster)).follow(settings.faults_s)
     except Violation as violation:
-        raise SimulationFailure(seed, violation, cluster.clock.trace()) from None
-    return _report(seed, cluster)
+        raise SimulationFailure(settings, violation, cluster.clock.trace()) from None
+    return _report(settings.seed, cluster)
+
+
+class Watch:
+    """Steps a cluster and shows each checker what came of it. Raises: Violation."""
+
+    def __init__(self, cluster: Cluster, watching: list[Checker]) -> None:
+        self.cluster = cluster
+        self._seeing: dict[type, list[Callable[[Fact], None]]] = {
+            kind: [checker.see for checker in watching if kind in checker.sees]
+            for kind in get_args(Fact)
+        }
+        self._looking = [c.look for c in watching if type(c).look is not Checker.look]
+
+    def step(self) -> None:
+        """One event."""
+        store = self.cluster.store
+        self.cluster.clock.step()
+        if store.facts:
+            facts, store.facts = store.facts, []
+            for fact in facts:
+                for see in self._seeing[type(fact)]:
+                    see(fact)
+        if store.touched:
+            touched, store.touched = store.touched, set()
+            for look in self._looking:
+                look(touched)
+
+    def follow(self, faults_s: float) -> None:
+        """Every event to the end: all healed, all tasks over."""
+        clock, tasks = self.cluster.clock, self.cluster.store.tasks
+        while not (self.cluster.is_healed and all(task.is_over for task in tasks.values())):
+            self.step()
+            if not self.cluster.is_healed and clock.elapsed_s > faults_s:
+                self.cluster.heal()
+            if clock.elapsed_s > faults_s + LIVENESS_S:
+                raise Violation(LIVENESS, f"not over: {_unfinished(self.cluster.store)}")
 
 
 def _unfinished(store: Store) -> str:

@@ -1,4 +1,7 @@
-"""The simulated cluster as the planner sees it, as jobs/services/planning.py reads the real one."""
+"""The simulated cluster as the planner sees it, as jobs/services/planning.py reads the real one.
+
+Views of tasks are kept in the store until something about the task changes.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,18 @@ def take_snapshot(
     return Snapshot(
         now=now,
         tenants=tuple(TenantView(**vars(store.tenants[tenant])) for tenant in sorted(tenants)),
-        tasks=tuple(_task_view(task, broker) for task in active),
+        tasks=tuple(_kept_view(task, store, broker) for task in active),
         workers=tuple(workers),
         queues=broker.lengths(),
         concurrency=tuple(store.concurrency.values()),
     )
+
+
+def _kept_view(task: TaskRow, store: Store, broker: Broker) -> TaskView:
+    view = store.views.get(task.id)
+    if view is None:
+        view = store.views[task.id] = _task_view(task, broker)
+    return view
 
 
 def _task_view(task: TaskRow, broker: Broker) -> TaskView:
@@ -49,7 +59,11 @@ def _task_view(task: TaskRow, broker: Broker) -> TaskView:
         prepare_error=task.prepare_error,
         steps=tuple(_step_view(step, broker) for step in task.live_steps),
         max_staleness=task.max_staleness,
+        priority=task.priority,
         virtual_time=task.virtual_time,
+        group_s=task.group_s,
+        pass_s=task.pass_s,
+        rollout_s=task.rollout_s,
         phase=task.phase,
         reason=task.reason,
         queue_position=task.queue_position,

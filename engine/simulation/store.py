@@ -1,8 +1,9 @@
 """The simulated database: each change is a conditional update, as jobs/services makes it.
 
-It survives every kill and every loss of Redis. Methods answer whether a row changed; a change that
-the checkers care about is added to `facts`. Guards stand in methods of their own (`is_whole`,
-`is_on_policy`, `is_live_attempt`, `holds_fence`), so that tests can plant a bug in just one.
+It survives every kill and every loss of Redis; a transaction that meets a conflict never gets here.
+Methods answer whether a row changed; a change that the checkers care about is added to `facts`.
+Guards stand in methods of their own (`is_whole`, `is_on_policy`, `is_live_attempt`, `holds_fence`),
+so that tests can plant a bug in just one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from engine.manager.snapshot import (
     OpenStep,
     Prepare,
     SetConcurrency,
+    TaskView,
 )
 
 from .facts import (
@@ -27,12 +29,15 @@ from .facts import (
     Fact,
     GroupDispatched,
     GroupFinished,
+    PassTaken,
     Sample,
     StepOpened,
     TaskEnded,
 )
 from .rows import GroupRow, StepRow, TaskRow, TenantRow
 
+SMOOTHING = 0.2  # weight of the newest sight in a task's learned costs
+NOBODY = "nobody"  # holder of a pass that was given up
 REPORTED_ERROR = "the {part} of {task} failed"  # names its owner, so that checker 5 can tell
 
 
@@ -43,11 +48,22 @@ class Store:
         self.tenants: dict[str, TenantRow] = {}
         self.tasks: dict[str, TaskRow] = {}
         self.concurrency: dict[str, Concurrency] = {}  # by base model
-        self.facts: list[Fact] = []
+        self.facts: list[Fact] = []  # since the runner took them last
+        self.touched: set[str] = set()  # tasks that changed since then
+        self.views: dict[str, TaskView] = {}  # of tasks that did not change since they were made
         self.num_late = 0  # results of earlier attempts, dropped
         self.num_refused = 0  # trajectories of another adapter than their version's
         self._groups: dict[str, tuple[TaskRow, StepRow, GroupRow]] = {}
         self._last_ready_order = 0
+
+    def touch(self, task_id: str) -> None:
+        """Say that a row of the task changes."""
+        self.touched.add(task_id)
+        self.views.pop(task_id, None)
+
+    def forget_view(self, group_id: str) -> None:
+        """Say that something about the group changed that is in no row."""
+        self.views.pop(self._groups[group_id][0].id, None)
 
     # The planner's commands
 
@@ -59,6 +75,7 @@ class Store:
         task = self.tasks[command.task]
         if task.is_over:
             return False
+        self.touch(task.id)
         appliers: dict[type, Callable[..., bool]] = {
             Admit: self._admit,
             Prepare: self._prepare,
@@ -85,7 +102,7 @@ class Store:
         step = StepRow(command.number, groups, command.version, opened_at=now)
         task.steps.append(step)
         self._groups.update({group.id: (task, step, group) for group in groups})
-        self.facts.append(StepOpened(task.id, step.number))
+        self.facts.append(StepOpened(task.id, step.number, step.version))
         return True
 
     def _dispatch_group(self, task: TaskRow, command: DispatchGroup, now: float) -> bool:
@@ -126,6 +143,7 @@ class Store:
         if task.state not in from_states:
             return False
         task.state = state
+        self.touch(task_id)
         if task.is_over:
             self.facts.append(TaskEnded(task_id, state, why))
         return True
@@ -136,11 +154,13 @@ class Store:
         task = self.tasks[task_id]
         if task.is_over or task.versions:
             return False
+        self.touch(task_id)
         task.versions.append((0, digest))
         self.facts.append(Committed(task_id, 0, digest, ()))
         return True
 
     def refuse_preparation(self, task_id: str) -> None:
+        self.touch(task_id)
         self.tasks[task_id].prepare_error = REPORTED_ERROR.format(part="dataset", task=task_id)
 
     def group(self, group_id: str) -> tuple[TaskRow, StepRow, GroupRow]:
@@ -154,13 +174,16 @@ class Store:
     def is_on_policy(self, group_id: str, samples: tuple[Sample, ...]) -> bool:
         """Whether the step's version generated all of them."""
         task, step, _ = self._groups[group_id]
-        return {sample.digest for sample in samples} == {task.digest_of(step.version)}
+        wanted = task.digest_of(step.version)
+        return all(digest == wanted for sample in samples for digest in sample.digests)
 
     def is_whole(self, step: StepRow) -> bool:
         """Whether nothing of the step is still to come."""
         return all(group.state == "finished" for group in step.groups)
 
-    def finish_group(self, group_id: str, attempt: int, samples: tuple[Sample, ...]) -> bool:
+    def finish_group(
+        self, group_id: str, attempt: int, samples: tuple[Sample, ...], now: float
+    ) -> bool:
         """dispatched → finished; the last group of the step makes it ready."""
         if not self.is_live_attempt(group_id, attempt):
             self.num_late += 1
@@ -169,19 +192,23 @@ class Store:
             self.num_refused += len(samples)
             return self.return_group(group_id, attempt, "generated by another adapter")
         task, step, group = self._groups[group_id]
+        self.touch(task.id)
         group.state, group.samples = "finished", samples
+        task.group_s = _learned(task.group_s, sum(sample.busy_s for sample in samples))
         self.tenants[task.tenant].tokens_today += task.group_cost
         self.facts.append(GroupFinished(task.id, step.number, group_id, samples))
         if step.state == "open" and self.is_whole(step):
             self._last_ready_order += 1
             step.state, step.ready_order = "ready", self._last_ready_order
+            task.rollout_s = _learned(task.rollout_s, now - step.opened_at)
         return True
 
     def return_group(self, group_id: str, attempt: int, error: str) -> bool:
         """dispatched → waiting, with an error more."""
-        _, _, group = self._groups[group_id]
+        task, _, group = self._groups[group_id]
         if (group.state, group.attempt) != ("dispatched", attempt):
             return False
+        self.touch(task.id)
         group.state, group.last_error = "waiting", error
         group.errors += 1
         return True
@@ -191,8 +218,18 @@ class Store:
         is_wanted = (step.state, step.fence, step.holder) == ("training", fence, "")
         if self.tasks[task_id].state != "running" or not is_wanted:
             return False
+        self.touch(task_id)
         step.holder = holder
+        self.facts.append(PassTaken(task_id, number, step.ready_order))
         return True
+
+    def disown(self, holder: str, held: set[tuple[str, int]]) -> None:
+        """Give up the passes that the rows say `holder` has, but for those it works on."""
+        for task in self.tasks.values():
+            for step in task.live_steps:
+                if step.holder == holder and (task.id, step.number) not in held:
+                    self.touch(task.id)
+                    step.holder = NOBODY
 
     def batch(self, task_id: str, number: int) -> tuple[tuple[Sample, ...], ...]:
         """The payloads of the step's finished groups."""
@@ -211,12 +248,15 @@ class Store:
         holder: str,
         digest: str,
         batch: tuple[tuple[Sample, ...], ...],
+        pass_s: float,
     ) -> bool:
         """training → committed, and version `number` + 1 with it."""
         task, step = self.tasks[task_id], self._step(task_id, number)
         if task.is_over or not self.holds_fence(step, fence, holder):
             return False
+        self.touch(task_id)
         step.state = "committed"
+        task.pass_s = _learned(task.pass_s, pass_s)
         task.versions.append((number + 1, digest))
         self.facts.append(Committed(task_id, number + 1, digest, batch))
         return True
@@ -226,6 +266,7 @@ class Store:
         step = self._step(task_id, number)
         if not self.holds_fence(step, fence, holder):
             return False
+        self.touch(task_id)
         step.state, step.holder, step.last_error = "ready", "", error
         step.errors += 1
         return True
@@ -235,3 +276,10 @@ class Store:
 
     def _step(self, task_id: str, number: int) -> StepRow:
         return next(step for step in self.tasks[task_id].steps if step.number == number)
+
+
+def _learned(mean: float, seen: float) -> float:
+    """The running mean with one sight more. A clock set back shows times that cannot be."""
+    if seen <= 0:
+        return mean
+    return mean + SMOOTHING * (seen - mean) if mean else seen

@@ -1,30 +1,27 @@
-"""Simulated workers: what each kind does with a message, and how long it takes.
+"""A simulated worker: one life of a process that takes messages, works on them, and beats.
 
-A worker holds what it works on in memory only. Whatever it scheduled before it was killed finds it
-dead and does nothing. A silent worker goes on working while it no longer beats: to the planner it
-is dead, so its results come late.
+It holds what it works on in memory only. Whatever it scheduled before it was killed finds it dead
+and does nothing. A silent worker goes on working while it no longer beats: to the planner it is
+dead, so its results come late. What each kind does with a message stands in stages.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from engine.manager.snapshot import WorkerView
 
-from .broker import Broker, GroupMessage, PassMessage, SampleMessage
+from .broker import Broker, PassMessage
 from .clock import Clock
 from .facts import Sample
 from .faults import Faults
-from .store import REPORTED_ERROR, Store
+from .store import Store
 
 BEAT_S = 2.0
-GENERATE_S = (0.3, 3.0)
-GRADE_S = (0.05, 1.0)
-STORE_S = (0.0, 0.3)  # writing a payload or an adapter
-SLOW_STORE_S = (5.0, 30.0)
-TRAIN_S = (0.5, 4.0)
-SIZE = (4, 16)  # tokens of a trajectory; ten are expected
+RETRY_S = (0.1, 2.0)  # until a transaction that met a conflict is tried again
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,7 @@ class Machine:
     broker: Broker
     faults: Faults
     changed: Callable[[], None]  # rings the planner
+    is_living: Callable[[str], bool]  # whether a worker of that name beat lately
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,16 @@ class Role:
     slots: int  # pieces of work at once
     kv_tokens: int = 0  # of a rollout worker's engine
     adapter_slots: int = 0
+    slowness: float = 1.0  # times what its work usually takes
 
-    @property
-    def queues(self) -> list[str]:
+    @cached_property
+    def queues(self) -> tuple[str, ...]:
+        """Those it reads, in order: first the one for later turns, that it alone reads."""
         if self.kind == "environment":
-            return ["environment"]
-        return [f"{self.kind}.{base_model}" for base_model in self.base_models]
+            return ("environment",)
+        shared = [f"{self.kind}.{base_model}" for base_model in self.base_models]
+        own = [f"{queue}.{self.name}" for queue in shared] if self.kind == "rollout" else []
+        return (*own, *shared)
 
 
 class Worker:
@@ -61,53 +63,56 @@ class Worker:
 
     def __init__(self, role: Role, incarnation: str, machine: Machine) -> None:
         self.role, self.incarnation, self.machine = role, incarnation, machine
-        self.started_at = machine.clock.now
+        self.place = f"worker:{incarnation}"
+        self.started_at = machine.clock.wall
         self.is_alive = True
         self.held: list[Sample | PassMessage] = []
-        self._silent_from = self._silent_until = 0.0
-        self._last_beat_at = machine.clock.now
-        self._figures = self.figures(machine.clock.now)  # as of the last beat
+        self._silent_until = 0.0
+        self._beat_no = int(machine.clock.now / BEAT_S)  # beats come by `now`
+        self._last_beat_at = machine.clock.wall
+        self._figures: dict[str, Any] = self.figures(machine.clock.now)  # as of the last beat
+        self._view: WorkerView | None = None
 
     def __str__(self) -> str:
         return self.incarnation
 
-    @property
-    def place(self) -> str:
-        return f"worker:{self.incarnation}"
-
     def view(self) -> WorkerView:
-        slots = self.role.slots if self.role.kind == "rollout" else 0
-        return WorkerView(
-            incarnation=self.incarnation,
-            name=self.role.name,
-            kind=self.role.kind,
-            base_models=self.role.base_models,
-            started_at=self.started_at,
-            last_beat_at=self._beat(),
-            slots=slots,
-            **self._figures,
-        )
+        """As its row says, which changes with a beat."""
+        last_beat_at = self.beat()
+        if self._view is None:
+            self._view = WorkerView(
+                incarnation=self.incarnation,
+                name=self.role.name,
+                kind=self.role.kind,
+                base_models=self.role.base_models,
+                started_at=self.started_at,
+                last_beat_at=last_beat_at,
+                slots=self.role.slots if self.role.kind == "rollout" else 0,
+                **self._figures,
+            )
+        return self._view
 
-    def _beat(self) -> float:
-        """When it beat last; beats are worked out when somebody looks."""
-        now = self.machine.clock.now
-        beat = now - now % BEAT_S
-        if self.is_alive and now >= self._silent_until and beat > self._last_beat_at:
-            self._last_beat_at, self._figures = beat, self.figures(beat)
+    def beat(self) -> float:
+        """By its clock, when it beat last; beats are worked out when somebody looks."""
+        clock = self.machine.clock
+        number = int(clock.now / BEAT_S)
+        if number > self._beat_no and self.is_alive and clock.now >= self._silent_until:
+            self._beat_no, self._last_beat_at = number, number * BEAT_S + clock.skew_s
+            self._figures, self._view = self.figures(number * BEAT_S), None
         return self._last_beat_at
 
-    def figures(self, at: float) -> dict[str, int]:
-        """What a beat tells of what is held; `_beat` comes before every change of that."""
+    def figures(self, at: float) -> dict[str, Any]:
+        """What a beat tells of what is held; `beat` comes before every change of that."""
         return {}
 
     def fall_silent(self, seconds: float) -> None:
         """Stop beating, and nothing else."""
-        self._beat()
+        self.beat()
         self._silent_until = self.machine.clock.now + seconds
 
     def die(self) -> None:
         """kill -9: everything in memory is gone."""
-        self._beat()
+        self.beat()
         self.is_alive = False
         self.held.clear()
 
@@ -121,144 +126,40 @@ class Worker:
         for queue in self.role.queues:
             message = self.machine.broker.pop(queue)
             if message is not None:
-                self._begin(message)
+                self.begin(message)
                 return True
         return False
 
-    def _begin(self, message: object) -> None:
+    def begin(self, message: object) -> None:
         raise NotImplementedError
 
-    def _after(self, span_s: tuple[float, float], call: Callable[..., None], *args: object) -> None:
+    def after(self, span_s: tuple[float, float], call: Callable[..., None], *args: object) -> None:
         """Call later, unless this life is over by then."""
-        delay_s = self.machine.faults.rng.uniform(*span_s)
+        shortest, longest = span_s
+        delay_s = shortest + (longest - shortest) * self.machine.faults.rng.random()
         self.machine.clock.after(delay_s, self.resume, call, *args)
 
     def resume(self, call: Callable[..., None], *args: object) -> None:
         if self.is_alive:
             call(*args)
 
-    def _release(self, held: Sample | PassMessage) -> None:
+    def transact(
+        self, call: Callable[..., None], give_up: Callable[..., None], *args: object
+    ) -> None:
+        """Call, in a transaction. One that meets a conflict is tried again, or given up."""
+        faults = self.machine.faults
+        if not faults.happens(faults.rates.conflict):
+            call(*args)
+        elif faults.rng.random() < 0.5:
+            self.machine.clock.note("conflict, to be tried again", self, call)
+            self.after(RETRY_S, self.transact, call, give_up, *args)
+        else:
+            self.machine.clock.note("conflict, given up", self, call)
+            give_up(*args)
+
+    def release(self, held: Sample | PassMessage) -> None:
         """Done with it; room for the next message."""
-        self._beat()
+        self.beat()
         self.held.remove(held)
         while self.take():
             pass
-
-
-class RolloutWorker(Worker):
-    """Generates the trajectories of groups; says with each which adapter it applied.
-
-    A trajectory's KV grows to its size, which is the expected one only on average.
-    """
-
-    def figures(self, at: float) -> dict[str, int]:
-        """KV and adapters as the engine tells them: what does not fit waits, and takes none."""
-        samples = [held for held in self.held if isinstance(held, Sample)]
-        grown = sum(
-            sample.num_tokens * min(1.0, (at - sample.began_at) / GENERATE_S[1])
-            for sample in samples
-        )
-        return {
-            "kv_tokens": self.role.kv_tokens,
-            "kv_tokens_free": max(0, round(self.role.kv_tokens - grown)),
-            "adapter_slots": self.role.adapter_slots,
-        }
-
-    def _begin(self, message: object) -> None:
-        assert isinstance(message, GroupMessage)
-        self._beat()
-        faults, broker, store = self.machine.faults, self.machine.broker, self.machine.store
-        indexes = range(message.size)
-        if not broker.move(message.group, message.attempt, indexes, self.place):
-            store.num_late += 1
-            return
-        task, _, group = store.group(message.group)
-        is_unlucky = faults.happens(faults.rates.stage_error) and group.errors == 0
-        if task.poison == "grader" or is_unlucky:
-            error = REPORTED_ERROR.format(part="grader", task=task.id)
-            self._after(GENERATE_S, self._fail, message.group, message.attempt, error)
-            return
-        digest = message.digest
-        if faults.happens(faults.rates.wrong_adapter) and group.errors == 0:
-            digest = faults.rng.choice([d for t in store.tasks.values() for _, d in t.versions])
-        for index in indexes:
-            num_tokens, now = faults.rng.randint(*SIZE), self.machine.clock.now
-            sample = Sample(message.group, message.attempt, index, digest, num_tokens, now)
-            self.held.append(sample)
-            self._after(GENERATE_S, self._generated, message.task, sample)
-
-    def _generated(self, task: str, sample: Sample) -> None:
-        broker = self.machine.broker
-        if broker.move(sample.group, sample.attempt, [sample.index], "queue:environment"):
-            broker.send("environment", SampleMessage(task, sample))
-        self._release(sample)
-
-    def _fail(self, group: str, attempt: int, error: str) -> None:
-        self.machine.store.return_group(group, attempt, error)
-        self.machine.changed()
-
-
-class EnvironmentWorker(Worker):
-    """Grades trajectories, joins their groups, and stores a group when it is full."""
-
-    def _begin(self, message: object) -> None:
-        assert isinstance(message, SampleMessage)
-        sample = message.sample
-        if not self.machine.broker.move(sample.group, sample.attempt, [sample.index], self.place):
-            self.machine.store.num_late += 1
-            return
-        self.held.append(sample)
-        self._after(GRADE_S, self._graded, sample)
-
-    def _graded(self, sample: Sample) -> None:
-        broker, faults = self.machine.broker, self.machine.faults
-        outcome = broker.join(sample)
-        if outcome == "full":
-            is_slow = faults.happens(faults.rates.slow_store)
-            samples = broker.collect(sample.group, sample.attempt)
-            self._after(SLOW_STORE_S if is_slow else STORE_S, self._store, sample, samples)
-            return
-        if outcome == "late":
-            self.machine.store.num_late += 1
-        self._release(sample)
-
-    def _store(self, sample: Sample, samples: tuple[Sample, ...]) -> None:
-        """The payload is written; now the row, if the attempt is still wanted."""
-        self.machine.store.finish_group(sample.group, sample.attempt, samples)
-        self.machine.broker.forget(sample.group, sample.attempt)
-        self.machine.changed()
-        self._release(sample)
-
-
-class TrainingWorker(Worker):
-    """One pass at a time: reads the step's groups, trains, commits under its fence."""
-
-    def _begin(self, message: object) -> None:
-        assert isinstance(message, PassMessage)
-        store = self.machine.store
-        if not store.take_pass(message.task, message.step, message.fence, self.incarnation):
-            return
-        self.held.append(message)
-        batch = store.batch(message.task, message.step)
-        self._after(TRAIN_S, self._trained, message, batch)
-
-    def _trained(self, message: PassMessage, batch: tuple[tuple[Sample, ...], ...]) -> None:
-        store, faults = self.machine.store, self.machine.faults
-        task = store.tasks[message.task]
-        mine = (message.task, message.step, message.fence, self.incarnation)
-        errors = next(step.errors for step in task.steps if step.number == message.step)
-        is_unlucky = faults.happens(faults.rates.stage_error) and errors == 0
-        if task.poison == "training" or is_unlucky:
-            store.fail_pass(*mine, REPORTED_ERROR.format(part="training", task=task.id))
-        else:
-            digest = f"{task.id}@{message.step + 1}#{faults.rng.getrandbits(32):08x}"
-            store.commit_version(*mine, digest, batch)
-        self.machine.changed()
-        self._release(message)
-
-
-KINDS: dict[str, type[Worker]] = {
-    "rollout": RolloutWorker,
-    "environment": EnvironmentWorker,
-    "training": TrainingWorker,
-}
