@@ -41,6 +41,7 @@ from jobs.models import (
 )
 from jobs.services import dispatch, events
 from jobs.services.decisions import record_decisions
+from jobs.services.explanations import told_now
 from jobs.services.failures import told
 from jobs.services.flights import Flights, Lookout
 from jobs.services.lifecycle import announce, end_task, log_event, move_task
@@ -70,7 +71,7 @@ def _plan_on(flights: Flights) -> int:
         events.lock_head("planner")
         policy = POLICIES[settings.SCHEDULE_POLICY]
         snapshot = take_snapshot(flights)
-        commands = plan(snapshot, policy)[:MAX_COMMANDS]
+        commands = told_now(plan(snapshot, policy), MAX_COMMANDS)
         if flights.is_old and any(getattr(command, "cause", "") for command in commands):
             raise _TooOld
         groups = [command for command in commands if isinstance(command, DispatchGroup)]
