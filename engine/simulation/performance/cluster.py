@@ -9,7 +9,7 @@ faults, the emulated benchmark the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from engine.manager import plan
@@ -38,7 +38,7 @@ from .training import Training
 from .workers import BASE, BEAT_S, environment_view
 from .workload import TaskSpec
 
-MIN_INTERVAL_S = 0.05  # between two plans
+INTERVAL_S = 0.05  # between two plans
 # A finished group alone may wait so long for the next plan: engines hold enough to work on, and
 # most of the time that a run takes is spent on plans.
 GROUP_LAG_S = 0.5
@@ -56,9 +56,11 @@ class Cluster:
         policy: Policy,
         tenants: Iterable[Tenant] = (),
         group_lag_s: float = GROUP_LAG_S,
+        interval_s: float = INTERVAL_S,
+        planner: Callable[[Snapshot, Policy], list[Command]] = plan,
     ) -> None:
-        """group_lag_s: see GROUP_LAG_S."""
-        self.policy = policy
+        """group_lag_s: see GROUP_LAG_S. interval_s: between two plans, at least."""
+        self.model, self.policy = model, policy
         self.timeline = Timeline()
         self.rollout = Rollout(self.timeline, model, policy.is_multi_lora, self._group_finished)
         self.training = Training(self.timeline, model, policy.steps_per_pass, self._trained)
@@ -73,7 +75,8 @@ class Cluster:
         self.num_plans = 0
         self._num_to_come = len(specs)
         self._num_ready = 0
-        self._group_lag_s = group_lag_s
+        self._group_lag_s, self._interval_s = group_lag_s, interval_s
+        self._planner = planner
         self._planned_at = -inf
         self._plan_due_at = inf
         for spec in specs:
@@ -92,9 +95,9 @@ class Cluster:
             self.training.spans
         )
 
-    def run(self, until_s: float = inf) -> Cluster:
-        """Until every task is over, or for so long."""
-        while (self.tasks or self._num_to_come) and self.now - START_S < until_s:
+    def run(self, until_s: float = inf, until: Callable[[], bool] = lambda: False) -> Cluster:
+        """Until every task is over, for so long, or until that is so."""
+        while (self.tasks or self._num_to_come) and self.now - START_S < until_s and not until():
             self.timeline.step()
             self.rollout.settle()
         self.rollout.stop()
@@ -109,7 +112,7 @@ class Cluster:
 
     def _ring(self, within_s: float = 0.0) -> None:
         """Ask for a plan, so soon if the last one is long enough ago."""
-        due_at = max(self._planned_at + MIN_INTERVAL_S, self.now + within_s)
+        due_at = max(self._planned_at + self._interval_s, self.now + within_s)
         if due_at < self._plan_due_at:
             self._plan_due_at = due_at
             self.timeline.at(due_at, self._plan, due_at)
@@ -124,7 +127,7 @@ class Cluster:
         self._plan_due_at, self._planned_at = inf, self.now
         for _ in range(MAX_ROUNDS):
             self.num_plans += 1
-            commands = plan(self._snapshot(), self.policy)
+            commands = self._planner(self._snapshot(), self.policy)
             for command in commands:
                 self._carry_out(command)
             if not any(isinstance(command, BEGETTING) for command in commands):

@@ -37,7 +37,7 @@ class CostModel:
 
     name: str
     engine: EngineCost
-    pass_s: dict[str, float] = field(default_factory=dict)  # by kind of task
+    pass_s: dict[str, float] = field(default_factory=dict, hash=False)  # by kind of task
     num_engines: int = 1
     num_trainers: int = 1
     # Of a pass over several steps: the longest counts whole, of each other one this share, for they

@@ -65,7 +65,12 @@ def run(
     group_lag_s: float = GROUP_LAG_S,
 ) -> Run:
     """Run the tasks until all are over."""
-    cluster = Cluster(specs, model, policy, group_lag_s=group_lag_s).run()
+    return outcome(Cluster(specs, model, policy, group_lag_s=group_lag_s).run(), specs)
+
+
+def outcome(cluster: Cluster, specs: Sequence[TaskSpec]) -> Run:
+    """What happened in a cluster that has run them all."""
+    model, policy = cluster.model, cluster.policy
     least = bounds(specs, model, policy.steps_per_pass)
     window = START_S, max(task.ended_at for task in cluster.task_times)
     stage = "rollout" if least.bottleneck == "rollout" else "training"

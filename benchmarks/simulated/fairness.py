@@ -1,0 +1,150 @@
+"""Does every tenant get what its weight says, however long its answers and many its tasks?
+
+Service is rollout plus training device-seconds, counted over a window in which each tenant has
+work ready at every instant: eight tasks each that never end, after a warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from benchmarks.report import Row, at_least, at_most
+from engine.manager.policy import SHIPPED
+from engine.simulation.performance.cluster import Cluster
+from engine.simulation.performance.cost_models import FIRST_MODEL, CostModel
+from engine.simulation.performance.metrics import jain
+from engine.simulation.performance.rows import Tenant
+from engine.simulation.performance.timeline import START_S
+from engine.simulation.performance.workload import GSM, Kind, LogNormal, TaskSpec
+
+ENDLESS = 10_000  # steps
+SHORT = Kind("short", LogNormal(3.0, 0.3, 5, 60))  # 20 tokens
+LONG = Kind("long", LogNormal(7.6, 0.3, 500, 6000))  # 2,000
+KINDS = {kind.name: kind for kind in (SHORT, LONG, GSM)}
+
+
+def _model(name: str, pass_s: float, slots: int) -> CostModel:
+    return replace(
+        FIRST_MODEL,
+        name=name,
+        engine=replace(FIRST_MODEL.engine, slots=slots),
+        pass_s=dict.fromkeys(KINDS, pass_s),
+    )
+
+
+# Passes that no rollout keeps up with, and an engine that no trainer keeps up with
+TRAINER_BOUND = _model("trainer bound", pass_s=4.0, slots=8192)
+ROLLOUT_BOUND = _model("rollout bound", pass_s=0.05, slots=1024)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Two tenants of eight tasks each."""
+
+    name: str
+    model: CostModel
+    kinds: tuple[Kind, Kind]
+    weights: tuple[float, float] = (1.0, 1.0)
+
+
+CONTESTS = tuple(
+    Contest(f"{name}, {model.name}", model, kinds, weights)
+    for model in (TRAINER_BOUND, ROLLOUT_BOUND)
+    for name, kinds, weights in (
+        ("answers 100 to 1", (LONG, SHORT), (1.0, 1.0)),
+        ("weights 3 to 1", (GSM, GSM), (3.0, 1.0)),
+        ("weights 3 to 1, answers 100 to 1", (LONG, SHORT), (3.0, 1.0)),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Device-seconds of each tenant in the window."""
+
+    seconds: tuple[float, float]
+    weights: tuple[float, float]
+
+    @property
+    def jain(self) -> float:
+        return jain([s / w for s, w in zip(self.seconds, self.weights, strict=True)])
+
+    @property
+    def ratio(self) -> float:
+        return self.seconds[0] / self.seconds[1]
+
+
+def tasks_of(tenant: str, kind: Kind, count: int, num_steps: int = ENDLESS) -> list[TaskSpec]:
+    return [TaskSpec(f"{tenant}-{n:04d}", kind, num_steps, tenant=tenant) for n in range(count)]
+
+
+def hold(contest: Contest, warm_up_s: float, window_s: float) -> Shares:
+    names = ("first", "second")
+    specs = [
+        spec
+        for name, kind in zip(names, contest.kinds, strict=True)
+        for spec in tasks_of(name, kind, 8)
+    ]
+    tenants = [Tenant(n, weight=w) for n, w in zip(names, contest.weights, strict=True)]
+    cluster = Cluster(specs, contest.model, SHIPPED, tenants).run(warm_up_s + window_s + 5)
+    before = _at(cluster, START_S + warm_up_s)
+    after = _at(cluster, START_S + warm_up_s + window_s)
+    first, second = (after[name] - before[name] for name in names)
+    return Shares((first, second), contest.weights)
+
+
+def _at(cluster: Cluster, time: float) -> dict[str, float]:
+    """The ledger's entry at that time, or the next one."""
+    return next(seconds for at, seconds in cluster.ledger if at >= time)
+
+
+@dataclass(frozen=True)
+class Flood:
+    """How long the first step of a tenant's only task takes, alone and behind another's flood."""
+
+    alone_s: float
+    flooded_s: float
+
+    @property
+    def delay_in_steps(self) -> float:
+        return (self.flooded_s - self.alone_s) / self.alone_s
+
+
+def flood(num_tasks: int, give_up_s: float = 3600.0) -> Flood:
+    """The other tenant submits all its tasks at the start; ours comes a minute later."""
+    small = {"batch_size": 16, "group_size": 4}
+    ours = replace(TaskSpec("ours", GSM, 1, tenant="ours"), submitted_s=60.0, **small)
+    others = [replace(spec, **small) for spec in tasks_of("flood", GSM, num_tasks)]
+    return Flood(*(_first_commit_s(specs, give_up_s) for specs in ([ours], [*others, ours])))
+
+
+def _first_commit_s(specs: Sequence[TaskSpec], give_up_s: float) -> float:
+    """Of the task called ours, after its submission."""
+    cluster = Cluster(specs, FIRST_MODEL, SHIPPED)
+    cluster.run(give_up_s, until=lambda: any(s.task == "ours" for s in cluster.step_times))
+    ours = next(step for step in cluster.step_times if step.task == "ours")
+    return ours.committed_at - START_S - 60.0
+
+
+def jobs(quick: bool) -> dict[str, partial[Shares] | partial[Flood]]:
+    window_s = 200.0 if quick else 800.0
+    contests = {c.name: partial(hold, c, 200.0, window_s) for c in CONTESTS}
+    return {"flood": partial(flood, 100 if quick else 1000), **contests}
+
+
+def rows(results: dict[str, Shares | Flood]) -> list[Row]:
+    found = []
+    for name, shares in results.items():
+        if isinstance(shares, Flood):
+            found.append(Row("flood: first step alone", shares.alone_s, "s"))
+            found.append(Row("flood: first step behind it", shares.flooded_s, "s"))
+            found.append(at_most("flood: delay", shares.delay_in_steps, "steps", 1.0))
+        elif shares.weights == (1.0, 1.0):
+            found.append(at_least(f"fairness, {name}: Jain", shares.jain, "of 1", 0.95))
+        else:
+            error = 100 * abs(shares.ratio / (shares.weights[0] / shares.weights[1]) - 1)
+            found.append(Row(f"fairness, {name}: ratio", shares.ratio, "to 1"))
+            found.append(at_most(f"fairness, {name}: ratio off by", error, "%", 10))
+    return found
