@@ -35,8 +35,8 @@ def _model(name: str, pass_s: float, slots: int) -> CostModel:
 
 
 # Passes that no rollout keeps up with, and an engine that no trainer keeps up with
-TRAINER_BOUND = _model("trainer bound", pass_s=4.0, slots=8192)
-ROLLOUT_BOUND = _model("rollout bound", pass_s=0.05, slots=1024)
+TRAINER_BOUND = _model("trainer bound", pass_s=15.0, slots=8192)
+ROLLOUT_BOUND = _model("rollout bound", pass_s=0.05, slots=256)
 
 
 @dataclass(frozen=True)
