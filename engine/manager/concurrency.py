@@ -3,7 +3,7 @@
 More sequences a batch mean more tokens a second, up to where the device is full; beyond that each
 only takes longer, and where KV runs out, preempted ones are computed again and the speed falls.
 Where that is depends on the model, the device, and the lengths that tenants happen to ask for, so
-it is measured. Levels of sequences at work, each a quarter above the one before, keep the speed
+it is measured. Levels of sequences at work, each a tenth above the one before, keep the speed
 that was last seen at them, as a moving mean. The limit is the lowest level that comes within
 `ENOUGH` of the fastest, and one level more from time to time, to find out whether that is still so.
 
@@ -12,19 +12,22 @@ Speed is tokens a second *of work*: an engine that nobody asks anything is not s
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, floor, log
 
 from .snapshot import Concurrency, SetConcurrency, WorkerView
 from .world import World
 
-GROWTH = 1.25  # from one level to the next
+GROWTH = 1.1  # from one level to the next
+LEAP = 7  # levels, while nothing higher was seen: about twice as many sequences
 ENOUGH = 0.97  # of the best speed
 MEMORY = 0.3  # weight of a new sight in a level's mean
+COLLAPSE = 0.6  # of a level's mean: no jitter any more
 MIN_BUSY_S = 1.0  # of work, between two sights
 PROBE_EVERY_S = 60.0
-PROBE_FOR_S = 15.0
-MIN_LIMIT = 8  # sequences
+PROBE_FOR_S = 10.0
+FIRST_LIMIT = 64  # sequences, before anything was seen
+MIN_LIMIT = 8
 
 
 def adapt(world: World) -> list[SetConcurrency]:
@@ -37,7 +40,7 @@ def adapt(world: World) -> list[SetConcurrency]:
         workers = world.workers("rollout", base_model)
         if not workers or not any(worker.busy_s for worker in workers):
             continue
-        before = known.get(base_model, Concurrency(base_model))
+        before = known.get(base_model, Concurrency(base_model, limit=FIRST_LIMIT))
         after = see(before, workers, world.snapshot.now)
         if after != before:
             commands.append(SetConcurrency(after))
@@ -57,7 +60,14 @@ def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurren
         return before
     level = level_of(sum(worker.num_running for worker in workers))
     speeds = _with_sight(before.speeds, level, made / worked_s)
-    return _limited(replace(counted, speeds=speeds), now)
+    probing = _probe(speeds, now - before.probed_at, preemptions > before.preemptions)
+    is_probed = probing.is_settled and now - before.probed_at >= PROBE_EVERY_S + PROBE_FOR_S
+    return replace(
+        counted,
+        speeds=speeds,
+        limit=max(MIN_LIMIT, sequences_at(probing.level)),
+        probed_at=now if is_probed or not probing.is_settled else before.probed_at,
+    )
 
 
 def level_of(sequences: int) -> int:
@@ -78,23 +88,34 @@ def best_level(speeds: tuple[float, ...]) -> int:
 
 def _with_sight(speeds: tuple[float, ...], level: int, speed: float) -> tuple[float, ...]:
     found = [*speeds, *[0.0] * (level + 1 - len(speeds))]
-    found[level] = speed if not found[level] else found[level] + MEMORY * (speed - found[level])
+    mean = found[level]
+    if speed < COLLAPSE * mean:
+        found = [0.0] * (level + 1)
+    found[level] = speed if not any(found) or not mean else mean + MEMORY * (speed - mean)
     return tuple(found)
 
 
-def _limited(state: Concurrency, now: float) -> Concurrency:
-    """The limit that the speeds suggest. The highest level seen is never known to be the best."""
-    best = best_level(state.speeds)
-    if best == len(state.speeds) - 1 and not _is_unseen_below(state.speeds, best):
-        return replace(state, limit=max(MIN_LIMIT, sequences_at(best + 1)), probed_at=now)
-    since_s = now - state.probed_at
-    if since_s >= PROBE_EVERY_S + PROBE_FOR_S:
-        return replace(state, limit=max(MIN_LIMIT, sequences_at(best)), probed_at=now)
-    if since_s < PROBE_EVERY_S:
-        return replace(state, limit=max(MIN_LIMIT, sequences_at(best)))
-    probed = best - 1 if _is_unseen_below(state.speeds, best) else best + 1
-    return replace(state, limit=max(MIN_LIMIT, sequences_at(probed)))
+@dataclass(frozen=True)
+class _Probe:
+    level: int  # to be let in now
+    is_settled: bool  # nothing near the best level is unknown
 
 
-def _is_unseen_below(speeds: tuple[float, ...], level: int) -> bool:
-    return level > 0 and not speeds[level - 1]
+def _probe(speeds: tuple[float, ...], settled_for_s: float, is_preempting: bool) -> _Probe:
+    """The level to allow: the best one, or one whose speed is worth finding out.
+
+    settled_for_s: since the last time that something near the best was unknown or tried again.
+    """
+    best = best_level(speeds)
+    below_is_unseen = best > 0 and not speeds[best - 1]
+    if best == len(speeds) - 1 and not (is_preempting and below_is_unseen):
+        return _Probe(best + LEAP, is_settled=False)
+    if best < len(speeds) - 1 and not speeds[best + 1]:
+        return _Probe(best + 1, is_settled=False)
+    if below_is_unseen:
+        lower = best - 1 if any(speeds[:best]) else max(0, best - LEAP)
+        return _Probe(lower, is_settled=False)
+    if settled_for_s < PROBE_EVERY_S:
+        return _Probe(best, is_settled=True)
+    is_late = settled_for_s >= PROBE_EVERY_S + PROBE_FOR_S / 2
+    return _Probe(max(0, best - 1) if is_late else best + 1, is_settled=True)

@@ -9,9 +9,9 @@ their rollout takes by the clock. So much, and half as much again because rollou
 passes that wait, may be under way; the next step that begins beyond that is chosen when a pass
 ends, in fair order. Where rollout is the bottleneck the bound is out of reach.
 
-Under a policy that lets tasks finish together, the task with furthest to go is never held back, and
-each other one lets the time that it has to spare pass evenly, before each of its steps: ending
-early, it would only have stood in the other's way at the engines and in the line.
+Under a policy that lets tasks finish together, those with furthest to go are never held back, and
+the others sooner, if all that is left to train takes less time than the furthest has to go: ending
+early, they would only have stood in its way at the engines and in the line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from .costs import remaining_s
 from .snapshot import StepView, TaskView
 from .world import World
 
-SLACK = 1.5
+SLACK = 1.5  # times the rollout's length; and so many passes that wait
 PASSES_WAITING = 2
-SPREAD = 0.9  # of the time that a task has to spare; estimates err
+TIGHT_SLACK = 0.7  # for tasks that need not hurry
+TIGHT_PASSES_WAITING = 1
+FURTHEST = 0.85  # of the longest time that a task still needs: as good as that, for estimates err
 PACED = "the trainer has enough steps before it"
 
 
@@ -31,12 +33,14 @@ class Pace:
 
     def __init__(self, world: World, base_model: str) -> None:
         tasks = [task for task in world.tasks if task.base_model == base_model]
-        self._now = world.snapshot.now
         self._num_trainers = len(world.workers("training", base_model)) if world.policy.paces else 0
         self._furthest_s = 0.0
+        self._is_tight = False
         if world.policy.finish_together:
-            goes_on = (task for task in tasks if world.may_start(task))
-            self._furthest_s = max((remaining_s(task) for task in goes_on), default=0.0)
+            going_on = [task for task in tasks if world.may_start(task)]
+            self._furthest_s = max(map(remaining_s, going_on), default=0.0)
+            left_s = sum((task.max_steps - task.version) * task.pass_s for task in going_on)
+            self._is_tight = left_s < self._furthest_s * self._num_trainers
         self._under_way_s = 0.0
         self._weighted_latency = 0.0  # of the steps begun, by their seconds of training
         self._longest_pass_s = 0.0
@@ -58,22 +62,15 @@ class Pace:
     def holds_back(self, task: TaskView, step: StepView) -> bool:
         """Whether the step is not to begin yet. A step once begun is never held back, nor is one
         of a task whose costs are not known."""
-        if task.pass_s <= 0 or (task.id, step.number) in self._begun:
+        is_begun = (task.id, step.number) in self._begun
+        if not self._num_trainers or task.pass_s <= 0 or is_begun or self._is_furthest(task):
             return False
-        return self._is_early(task, step) or self._has_enough(task)
-
-    def _is_early(self, task: TaskView, step: StepView) -> bool:
-        """Whether the task has time to spare before this step."""
-        steps_left = max(1, task.max_steps - task.version)
-        spare_s = SPREAD * (self._furthest_s - remaining_s(task)) / steps_left
-        return abs(self._now - step.opened_at) < spare_s
-
-    def _has_enough(self, task: TaskView) -> bool:
-        """Whether the trainers have enough under way without the task's step."""
-        if not self._num_trainers:
-            return False
+        slack = TIGHT_SLACK if self._is_tight else SLACK
+        passes_waiting = TIGHT_PASSES_WAITING if self._is_tight else PASSES_WAITING
         under_way_s = self._under_way_s + task.pass_s
         latency_s = (self._weighted_latency + task.pass_s * task.rollout_s) / under_way_s
-        waiting_s = PASSES_WAITING * max(self._longest_pass_s, task.pass_s)
-        bound_s = SLACK * latency_s + waiting_s
-        return self._under_way_s > bound_s * self._num_trainers
+        waiting_s = passes_waiting * max(self._longest_pass_s, task.pass_s)
+        return self._under_way_s > (slack * latency_s + waiting_s) * self._num_trainers
+
+    def _is_furthest(self, task: TaskView) -> bool:
+        return 0 < FURTHEST * self._furthest_s <= remaining_s(task)

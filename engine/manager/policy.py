@@ -24,8 +24,8 @@ class Policy:
     is_multi_lora: bool = True  # otherwise the engines get groups of one task at a time
     paces: bool = False  # steps that would only wait in the trainer's line begin later (pacing.py)
     adapts: bool = False  # sequences in flight are limited by feedback (concurrency.py)
-    # Of a tenant's tasks, what has furthest to go goes first, and the steps of the others are spread
-    # over that time, so that all end together and soon; otherwise they share alike.
+    # Of a tenant's tasks, those with furthest to go go first and are not paced, so that all end
+    # together and soon; otherwise they share alike.
     finish_together: bool = False
     steps_per_pass: int = 1  # ready steps that a trainer takes together at most
 

@@ -49,8 +49,12 @@ class World:
 
     @property
     def is_training(self) -> bool:
-        """Whether any step waits for a trainer or is with one."""
-        return any(step.state != "open" for task in self.tasks for step in task.steps)
+        """Whether any step is with a trainer, or waits for nothing but one."""
+        return any(
+            step.state == "training" or (step.state == "ready" and self.may_start(task))
+            for task in self.tasks
+            for step in task.steps[:1]
+        )
 
     @property
     def environment_places(self) -> list[str]:

@@ -1,0 +1,123 @@
+"""When a step begins, as far as the trainer has a say in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.manager import plan
+from engine.manager.pacing import PACED
+from engine.manager.policy import PAPER, SHIPPED, Policy
+from engine.manager.snapshot import DispatchGroup, Explain, TaskView, WorkerView
+
+from .snapshots import (
+    ALL_WORKERS,
+    TRAINER,
+    dispatched,
+    open_step,
+    ready_step,
+    snapshot,
+    task,
+    waiting,
+    worker,
+)
+
+TOGETHER = replace(SHIPPED, finish_together=True)
+ROOMY = worker("r#1", "rollout", slots=1_000)
+
+
+def costly(id: str, **fields: object) -> TaskView:
+    """A pass takes 10 s, a rollout 20: two and a half passes may be under way, and two wait."""
+    return task(id, **{"pass_s": 10.0, "rollout_s": 20.0, **fields})
+
+
+def begun(
+    *tasks: TaskView, policy: Policy = SHIPPED, trainers: tuple[WorkerView, ...] = (TRAINER,)
+) -> set[str]:
+    view = snapshot(*tasks, workers=(ROOMY, ALL_WORKERS[1], *trainers))
+    return {c.task for c in plan(view, policy) if isinstance(c, DispatchGroup)}
+
+
+def under_way(count: int) -> list[TaskView]:
+    return [costly(f"u{i}", step=open_step(dispatched(f"d{i}"))) for i in range(count)]
+
+
+NEW = costly("new", step=open_step(waiting("n")))
+
+
+@pytest.mark.parametrize(("count", "begins"), [(0, True), (5, True), (6, False)])
+def test_a_step_begins_while_the_trainer_has_less_under_way_than_it_can_use(
+    count: int, begins: bool
+) -> None:
+    """1.5 · 20 s + 2 · 10 s = 50 s, so five passes and the one that begins now."""
+    assert begun(*under_way(count), NEW) == ({"new"} if begins else set())
+
+
+def test_steps_in_line_and_in_training_count_as_under_way() -> None:
+    in_line = [costly(f"l{i}", step=ready_step(i + 1)) for i in range(6)]
+    assert begun(*in_line, NEW) == set()
+
+
+def test_a_second_trainer_can_use_twice_as_much() -> None:
+    other = worker("s#1", "training")
+    assert begun(*under_way(10), NEW, trainers=(TRAINER, other)) == {"new"}
+    assert begun(*under_way(11), NEW, trainers=(TRAINER, other)) == set()
+
+
+def test_a_step_once_begun_is_never_held_back() -> None:
+    half = costly("half", step=open_step(dispatched("h0"), waiting("h1", 1)))
+    done = costly("done", step=open_step(waiting("e1", 1), num_finished=1))
+    assert begun(*under_way(9), half, done) == {"half", "done"}
+
+
+def test_a_task_whose_costs_are_not_known_is_not_held_back() -> None:
+    fresh = task("fresh", step=open_step(waiting("f")))
+    assert begun(*under_way(9), fresh) == {"fresh"}
+
+
+def test_without_a_trainer_nothing_is_paced() -> None:
+    """Whoever pays attention to a trainer's line must not wait for one that is gone."""
+    assert begun(*under_way(9), NEW, trainers=()) == {"new"}
+
+
+def test_the_papers_schedule_is_not_paced() -> None:
+    assert begun(*under_way(9), NEW, policy=PAPER) == {"new"}
+
+
+def test_who_begins_next_is_decided_by_fair_order() -> None:
+    had_much = costly("much", virtual_time=500.0, step=open_step(waiting("m")))
+    had_little = costly("little", virtual_time=100.0, step=open_step(waiting("l")))
+    assert begun(*under_way(5), had_much, had_little) == {"little"}
+
+
+def test_a_step_that_is_held_back_says_so_and_stops_nobody() -> None:
+    busy = costly("busy", step=open_step(dispatched("b"), waiting("b1", 1)))
+    view = snapshot(*under_way(8), NEW, busy, workers=(ROOMY, *ALL_WORKERS[1:]))
+    commands = plan(view)
+    assert {c.task for c in commands if isinstance(c, DispatchGroup)} == {"busy"}
+    (reason,) = [c.reason for c in commands if isinstance(c, Explain) and c.task == "new"]
+    assert "not begun yet: the trainer has enough steps" in reason
+    assert PACED  # what rollouts.py calls it
+
+
+def test_to_finish_together_the_task_with_furthest_to_go_is_never_held_back() -> None:
+    """40 steps to go against 4; the short one waits its turn, the long one does not."""
+    long = costly("long", step=open_step(waiting("l")))
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    assert begun(*under_way(6), long, short, policy=TOGETHER) == {"long"}
+    assert begun(*under_way(6), long, short, policy=SHIPPED) == set()
+
+
+def test_to_finish_together_the_others_wait_sooner_if_the_trainer_will_keep_up() -> None:
+    """0.7 · 20 s + 10 s = 24 s: three passes are enough. 40 passes of `long` and 4 of `short` take
+    440 s of the 1,200 s that `long` needs; forty more tasks take longer than that."""
+    long = costly("long", step=open_step(dispatched("l")))
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    last = [replace(view, version=39) for view in under_way(3)]
+    assert begun(long, *last[:1], short, policy=TOGETHER) == {"short"}
+    assert begun(long, *last[:2], short, policy=TOGETHER) == set()
+    assert begun(long, *last[:2], short, policy=SHIPPED) == {"short"}
+    many = [costly(f"m{i}", version=30, step=ready_step(i)) for i in range(2)]
+    crowd = [costly(f"c{i}", version=10) for i in range(4)]
+    assert begun(long, *many, *crowd, short, policy=TOGETHER) == {"short"}
