@@ -43,7 +43,7 @@ def run(
     demand: int = 100_000,
     now: float = 1_000.0,
 ) -> tuple[Concurrency, list[int]]:
-    """An engine that always has as many sequences as it may; beats every 2 s. Returns the limits."""
+    """An engine that has as many sequences as it may and beats every 2 s. Returns the limits."""
     state = state or Concurrency("smollm2", limit=FIRST_LIMIT)
     tokens, busy_s, running, limits = state.tokens, state.busy_s, min(state.limit, demand), []
     for beat in range(seconds // 2):

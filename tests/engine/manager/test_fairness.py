@@ -1,4 +1,4 @@
-"""Shares of device-seconds over many plans, by the shipped planner on a cluster that never runs dry."""
+"""Shares of device-seconds over many plans, by the shipped planner on a cluster always busy."""
 
 from __future__ import annotations
 
