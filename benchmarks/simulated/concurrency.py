@@ -1,8 +1,9 @@
 """Does feedback find how many sequences an engine should get at once, without being told?
 
 Five loads, each under the shipped policy and under the same policy with a fixed number of slots
-instead, over a sweep. The trainer is made light, so that rollout decides. Throughput is that of the
-whole run, what it takes to find out included.
+instead, over a sweep. Where KV is *untold*, heartbeats do not say how much there is, so that the
+planner cannot reckon and only sees speed and preemptions. The trainer is made light, so that
+rollout decides. Throughput is that of the whole run, what it takes to find out included.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ class Load:
     specs: tuple[TaskSpec, ...]
 
 
-def _model(kv_tokens: int) -> CostModel:
+def _model(kv_tokens: int, tells_kv: bool = True) -> CostModel:
     engine = replace(
         FIRST_MODEL.engine,
         slots=max(SWEEP),
         kv_tokens=kv_tokens,
+        tells_kv=tells_kv,
         sequence_s=1 / 20_000,
         prefill_s=1 / 20_000,
     )
@@ -49,17 +51,17 @@ def _model(kv_tokens: int) -> CostModel:
 
 
 def loads(num_steps: int) -> tuple[Load, ...]:
-    """KV of 200,000 tokens holds some 150 AMC-like answers as they are on the way."""
-    gsm = tuple(mixed_tasks(8, num_steps, kinds=(GSM,)))
-    amc = tuple(mixed_tasks(8, max(2, num_steps // 3), kinds=(AMC,)))
+    """60,000 tokens of KV hold some 400 of the short answers as they are on their way."""
+    short = tuple(mixed_tasks(8, num_steps, kinds=(GSM,)))
+    long = tuple(mixed_tasks(8, max(2, num_steps // 3), kinds=(AMC,)))
     slow = tuple(mixed_tasks(8, num_steps, kinds=(SLOW_SEARCH,)))
-    later = tuple(replace(s, id=f"later-{s.id}", submitted_s=120.0) for s in amc)
+    later = tuple(replace(spec, id=f"later-{spec.id}", submitted_s=120.0) for spec in long)
     return (
-        Load("short answers, KV without bound", _model(0), gsm),
-        Load("short answers, little KV", _model(60_000), gsm),
-        Load("long answers, little KV", _model(200_000), amc),
-        Load("slow tools, little KV", _model(60_000), slow),
-        Load("short answers, then long ones", _model(200_000), gsm + later),
+        Load("short answers, any KV", _model(0), short),
+        Load("short answers, little KV, untold", _model(60_000, tells_kv=False), short),
+        Load("long answers, little KV", _model(200_000), long),
+        Load("slow tools, little KV, untold", _model(60_000, tells_kv=False), slow),
+        Load("short, then long, untold", _model(100_000, tells_kv=False), short + later),
     )
 
 

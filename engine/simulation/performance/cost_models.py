@@ -20,6 +20,7 @@ class EngineCost:
     slots: int  # sequences at once
     prefill_s: float = 0.0  # for each token that is read or computed again
     kv_tokens: int = 0  # tokens of KV that fit; 0: any number
+    tells_kv: bool = True  # whether its worker's heartbeats say so
 
     @property
     def best_tokens_per_s(self) -> float:

@@ -66,7 +66,7 @@ class RolloutWorker:
         if engine.tokens > tokens:
             self.s_per_token = (engine.busy_s - busy_s) / (engine.tokens - tokens)
         self._told = engine.busy_s, engine.tokens
-        kv = engine.cost.kv_tokens
+        kv = engine.cost.kv_tokens if engine.cost.tells_kv else 0
         self.view = WorkerView(
             incarnation=self.name,
             name=self.name,
