@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.models import Task
-from jobs.services.estimates import Range
+from jobs.services.estimates import Range, told
 from jobs.services.outlook import read_outlook
 from jobs.services.waits import ORDER, Waiting
 
@@ -22,6 +22,7 @@ class RangeSerializer(serializers.Serializer[Any]):
     high_s = serializers.FloatField(
         help_text="seconds from now; four of five outcomes lie between, if things go on as lately"
     )
+    text = serializers.CharField(help_text="the same for people, such as 1.2–1.6 h")
 
 
 class WaitingSerializer(serializers.Serializer[Any]):
@@ -83,5 +84,11 @@ def _waiting(wait: Waiting) -> dict[str, Any]:
     }
 
 
-def _range(found: Range | None) -> dict[str, float] | None:
-    return found and {"low_s": round(found.low_s, 1), "high_s": round(found.high_s, 1)}
+def _range(found: Range | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "low_s": round(found.low_s, 1),
+        "high_s": round(found.high_s, 1),
+        "text": told(found),
+    }

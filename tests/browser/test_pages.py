@@ -14,9 +14,11 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 
+from jobs.models import Task
 from jobs.services.lifecycle import end_task, move_task
 from jobs.services.tasks import cancel_task
 
+from .test_outlook import decide, wait_for_a_tool
 from .training import Run
 
 SIZES = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 390, "height": 844}}
@@ -32,7 +34,9 @@ SHARED = {"batch_size": 8, "group_size": 8, "lora_rank": 16}
 
 
 @pytest.fixture
-def busy_installation(make_task: Any, alice: Any, bob: Any, acme: Any, umbrella: Any) -> Any:
+def busy_installation(
+    redis: Any, make_task: Any, alice: Any, bob: Any, acme: Any, umbrella: Any
+) -> Any:
     """Tasks in every state, of two tenants, whose stages interleave; returns alice's running."""
     acme.tokens_per_day = 5_000_000
     acme.save()
@@ -55,6 +59,9 @@ def busy_installation(make_task: Any, alice: Any, bob: Any, acme: Any, umbrella:
         run.start(begin)
         for number in range(num_steps):
             run.train_step(number, seconds=22 + (number * 7) % 5)
+    Task.objects.filter(pk=running.pk).update(rollout_s=16.5, pass_s=5.5)
+    wait_for_a_tool(running, 22)
+    decide(running)
     paused = make_task("addition, no clipping", {**SHARED, "max_steps": 40})
     Run(paused).start(now - timedelta(minutes=3))
     move_task(paused.pk, "paused", from_states=["running"], reason="Paused by bob@example.com.")
@@ -77,6 +84,7 @@ def _paths(task: Any) -> dict[str, str]:
         "account": "/account/",
         "password": "/accounts/password/change/",
         "ops": "/ops/tenants/",
+        "planner": "/ops/planner/",
         "ops-tenant": "/ops/tenants/acme/",
     }
 

@@ -149,7 +149,9 @@ class Run:
         )
         with transaction.atomic():
             Step.objects.filter(pk=step.pk).update(
-                state="committed", metrics=metrics, ended_at=timezone.now()
+                state="committed",
+                metrics=metrics,
+                ended_at=self.now + timedelta(seconds=train_s),
             )
             metric = {"step": step.number, "metrics": metrics}
             events.record([Event(self.task.stream, "metric", metric), *span])

@@ -407,5 +407,6 @@ def test_the_outlook_says_what_a_step_waits_for_and_for_how_long(
     assert found["waiting_text"] == "2 trajectories of 4: not sent yet"
     assert 0 < found["step_done"]["low_s"] < 15 < found["step_done"]["high_s"]
     assert found["task_done"]["high_s"] > found["step_done"]["high_s"]
+    assert found["step_done"]["text"].endswith(" s")
     assert found["start"] is None
     assert found["estimate_text"].startswith("step done in ")

@@ -1,4 +1,4 @@
-"""The operators' page of the planner: for staff alone, with filters, and each base model's state."""
+"""The operators' page of the planner: for staff alone, with filters and base models' states."""
 
 from __future__ import annotations
 
