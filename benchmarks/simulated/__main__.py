@@ -27,6 +27,7 @@ from .modes import BEYOND, MODES
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 COMPARED = ("sequential", "marlaas", "shipped", BEYOND)
+ABLATIONS = ("synchronous", "without_asynchrony", "without_multi_lora")
 
 
 @dataclass
@@ -71,25 +72,27 @@ def run_counts(bench: Bench) -> None:
 
 def run_perturbed(bench: Bench) -> None:
     """The base constants, changed one at a time."""
-    _models(bench, mix.PERTURBED, bench.num_steps, mix.perturbed_rows)
+    modes = (*COMPARED, *ABLATIONS)
+    _models(bench, mix.PERTURBED, modes, bench.num_steps, mix.perturbed_rows)
 
 
 def run_models(bench: Bench) -> None:
     """Three sizes of base model on 64 accelerators."""
     models = [cost_model(shape) for shape in SHAPES]
-    _models(bench, models, max(2, bench.num_steps // 2), mix.model_rows)
+    _models(bench, models, COMPARED, max(2, bench.num_steps // 2), mix.model_rows)
 
 
 def _models(
     bench: Bench,
     models: Sequence[CostModel],
+    modes: Sequence[str],
     num_steps: int,
     rows: Callable[[str, dict[str, Summary]], list[Row]],
 ) -> None:
-    cases = [mix.Case(m, bench.num_tasks, num_steps, model) for model in models for m in COMPARED]
+    cases = [mix.Case(m, bench.num_tasks, num_steps, model) for model in models for m in modes]
     results = bench.solve(cases)
     for model in models:
-        found = mix.of_model(results, model, bench.num_tasks, COMPARED)
+        found = mix.of_model(results, model, bench.num_tasks, modes)
         mix.table(f"{model.name}, {bench.num_tasks} tasks of {num_steps} steps", found)
         bench.rows += rows(model.name, found)
 

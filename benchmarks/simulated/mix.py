@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import mean
 
 from benchmarks.report import Row, at_least, at_most
 from engine.simulation.performance.cost_models import FIRST_MODEL, CostModel
-from engine.simulation.performance.metrics import Span, StepTime
+from engine.simulation.performance.metrics import Span, StepTime, TaskTime, slowdowns
 from engine.simulation.performance.run import run
 from engine.simulation.performance.summary import Summary, alone_s, summarise
 from engine.simulation.performance.workload import mixed_tasks
@@ -66,6 +67,7 @@ class Case:
 class Result:
     summary: Summary
     alone_s: dict[str, float]  # of a sequential run, the seconds of each task
+    tasks: list[TaskTime]
     steps: list[StepTime]
     spans: list[Span]
 
@@ -77,7 +79,7 @@ def solve(case: Case) -> Result:
     )
     found = run(specs, case.model, mode.policy)
     alone = alone_s(found) if case.mode == "sequential" else {}
-    return Result(summarise(found), alone, found.steps, found.spans)
+    return Result(summarise(found), alone, found.tasks, found.steps, found.spans)
 
 
 def solve_all(cases: Iterable[Case], num_processes: int) -> dict[Case, Result]:
@@ -87,8 +89,8 @@ def solve_all(cases: Iterable[Case], num_processes: int) -> dict[Case, Result]:
 
 HEADER = (
     f"{'mode':20} {'makespan':>10} {'steps/h':>8} {'faster':>7} {'time':>6} {'busy':>6} "
-    f"{'occup.':>7} {'times':>6} {'1st step p50, p95':>18} {'step p50, p95':>15} {'over':>6} "
-    f"{'fill':>5} {'drain':>5}"
+    f"{'idle':>6} {'occup.':>7} {'times':>6} {'1st step p50, p95':>18} {'step p50, p95':>15} "
+    f"{'slowdown':>8} {'over':>6} {'fill':>5} {'drain':>5}"
 )
 
 
@@ -102,11 +104,11 @@ def table(title: str, results: dict[str, Summary]) -> None:
         print(
             f"{mode:20} {one.makespan_s:8.0f} s {one.steps_per_hour:8.1f} "
             f"{one.steps_per_hour / base.steps_per_hour:6.2f}x "
-            f"{100 * (one.makespan_s / base.makespan_s - 1):5.0f}% {one.busy:6.3f} "
+            f"{100 * (one.makespan_s / base.makespan_s - 1):5.0f}% {one.busy:6.3f} {one.idle:6.3f} "
             f"{one.occupancy:7.3f} {one.occupancy / base.occupancy:5.2f}x "
             f"{one.first_step_p50_s:8.0f},{one.first_step_p95_s:6.0f} s "
-            f"{one.step_p50_s:6.0f},{one.step_p95_s:5.0f} s {one.over_bound:6.3f} "
-            f"{one.first_fill_s:3.0f} s {one.last_drain_s:3.0f} s"
+            f"{one.step_p50_s:6.0f},{one.step_p95_s:5.0f} s {one.slowdown:7.2f}x "
+            f"{one.over_bound:6.3f} {one.first_fill_s:3.0f} s {one.last_drain_s:3.0f} s"
         )
 
 
@@ -121,7 +123,6 @@ def bounds_line(one: Summary) -> str:
 def base_rows(results: dict[str, Summary], mode: str = "shipped") -> list[Row]:
     """The bars of the base constants."""
     base, ours, beyond = results["sequential"], results[mode], results[BEYOND]
-    paper = results["marlaas"]
     rows = [
         at_least("steps per hour, times sequential", _gain(ours, base), "times", 5.7),
         at_least(
@@ -150,10 +151,22 @@ def base_rows(results: dict[str, Summary], mode: str = "shipped") -> list[Row]:
         Row("first step, p95", ours.first_step_p95_s, "s"),
         Row("step latency, median, by sequential", ours.step_p50_s / base.step_p50_s, "times"),
     ]
-    for ablation in ("without_asynchrony", "without_multi_lora"):
-        lost = 100 * (1 - results[ablation].steps_per_hour / paper.steps_per_hour)
-        rows.append(at_least(f"{ablation}: steps per hour lost", lost, "%", 0))
-    return rows
+    return rows + ablation_rows(results)
+
+
+def ablation_rows(results: dict[str, Summary], prefix: str = "") -> list[Row]:
+    """What the paper's schedule loses without each of its two parts."""
+    whole = results["marlaas"].steps_per_hour
+    return [
+        at_least(
+            f"{prefix}{name}: steps per hour lost",
+            100 * (1 - results[name].steps_per_hour / whole),
+            "%",
+            0,
+        )
+        for name in ("without_asynchrony", "without_multi_lora")
+        if name in results
+    ]
 
 
 def perturbed_rows(name: str, results: dict[str, Summary], mode: str = "shipped") -> list[Row]:
@@ -163,12 +176,20 @@ def perturbed_rows(name: str, results: dict[str, Summary], mode: str = "shipped"
         Row(f"{name}: utilisation, times sequential", ours.occupancy / base.occupancy, "times"),
         Row(f"{name}: end-to-end time, lower by", _less(ours, base), "%"),
         at_most(f"{name}: makespan by the bound", ours.over_bound, "times", 1.05),
+        *ablation_rows(results, f"{name}: "),
     ]
 
 
 def model_rows(name: str, results: dict[str, Summary]) -> list[Row]:
     """As for the perturbed ones, but none of it is asked for."""
     return [replace(row, bar=None, holds=None) for row in perturbed_rows(name, results)]
+
+
+def _slowdown(result: Result, alone_s: dict[str, float]) -> float:
+    """Mean over the tasks; 0 where not all were run alone."""
+    if any(task.task not in alone_s for task in result.tasks):
+        return 0.0
+    return mean(slowdowns(result.tasks, alone_s))
 
 
 def _gain(ours: Summary, base: Summary) -> float:
@@ -182,10 +203,14 @@ def _less(ours: Summary, base: Summary) -> float:
 def of_model(
     results: dict[Case, Result], model: CostModel, num_tasks: int, modes: Sequence[str]
 ) -> dict[str, Summary]:
-    """Summaries by mode, in the order asked for."""
+    """Summaries by mode, in the order asked for, with the slowdown against running alone."""
+    own = {case: result for case, result in results.items() if case.model == model}
+    alone: dict[str, float] = {}
+    for result in own.values():
+        alone.update(result.alone_s)
     found = {
-        case.mode: result.summary
-        for case, result in results.items()
-        if (case.model, case.num_tasks) == (model, num_tasks)
+        case.mode: replace(result.summary, slowdown=_slowdown(result, alone))
+        for case, result in own.items()
+        if case.num_tasks == num_tasks
     }
     return {mode: found[mode] for mode in modes if mode in found}
