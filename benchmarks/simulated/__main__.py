@@ -99,7 +99,7 @@ def _models(
 
 def run_scale(bench: Bench) -> None:
     """A thousand tasks and more."""
-    results = run_all(scale.jobs(2 if bench.is_quick else 4, bench.is_quick), bench.num_processes)
+    results = run_all(scale.jobs(2 if bench.is_quick else 3, bench.is_quick), bench.num_processes)
     scale.table(results)
     bench.rows += scale.rows(results)
 

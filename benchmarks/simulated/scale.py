@@ -23,6 +23,7 @@ from engine.simulation.performance.workload import mixed_tasks
 
 SIZES = ((62, 1), (250, 4), (1000, 16), (2000, 32))  # tasks, cells
 DEVICES_PER_CELL = 64
+PROMPTS, SAMPLES = 16, 16  # as many trajectories a step as 64 x 4, in fewer groups to plan
 LAG_S, INTERVAL_S = 1.0, 0.25  # of plans
 
 
@@ -48,7 +49,7 @@ class TimedPlanner:
 
 
 def solve(num_tasks: int, num_cells: int, num_steps: int) -> Sized:
-    specs = mixed_tasks(num_tasks, num_steps)
+    specs = mixed_tasks(num_tasks, num_steps, batch_size=PROMPTS, group_size=SAMPLES)
     model = replace(
         FIRST_MODEL, name=f"{num_cells} cells", num_engines=num_cells, num_trainers=num_cells
     )
@@ -82,9 +83,12 @@ def table(results: dict[tuple[int, int], Sized]) -> None:
 
 def rows(results: dict[tuple[int, int], Sized]) -> list[Row]:
     found = []
+    one_cell = min(results.items())[1].summary.steps_per_hour
     for (tasks, cells), one in sorted(results.items()):
         name = f"{tasks:,} tasks on {DEVICES_PER_CELL * cells:,}"
+        scaling = one.summary.steps_per_hour / cells / one_cell
         found += [
+            Row(f"{name}: steps per hour a cell, by one cell's", scaling, "of 1"),
             Row(f"{name}: steps per hour", one.summary.steps_per_hour, "steps/h"),
             Row(f"{name}: occupancy-weighted utilisation", one.summary.occupancy, "of 1"),
             Row(f"{name}: makespan by the bound", one.summary.over_bound, "times"),
