@@ -1,13 +1,14 @@
 """What work of a task is expected to cost, in device-seconds and by the clock.
 
 Costs are learned per task. Of a task that has none yet, they are those of its base model's other
-tasks by the token; where nobody has any, all that counts is how tasks compare.
+tasks, by the token; where nobody has any, all that counts is how tasks compare.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from statistics import fmean
 
 from .snapshot import TaskView
 
@@ -18,32 +19,49 @@ class Costs:
     """Expected costs of the tasks of one snapshot."""
 
     def __init__(self, tasks: Iterable[TaskView]) -> None:
-        known: dict[str, list[TaskView]] = defaultdict(list)
+        self._known: dict[str, _Means] = {}
+        by_base_model: dict[str, list[TaskView]] = defaultdict(list)
         for task in tasks:
-            if task.group_s > 0:
-                known[task.base_model].append(task)
-        self._s_per_token = {
-            base_model: (_mean_per_token(measured, training=False), _mean_per_token(measured))
-            for base_model, measured in known.items()
-        }
+            by_base_model[task.base_model].append(task)
+        for base_model, of_it in by_base_model.items():
+            self._known[base_model] = _Means(of_it)
 
     def group_s(self, task: TaskView) -> float:
         """Rollout device-seconds of a group, and its share of the training pass."""
-        tokens = max(1, task.group_cost)
-        unknown = (UNKNOWN_S_PER_TOKEN, UNKNOWN_S_PER_TOKEN)
-        rollout, both = self._s_per_token.get(task.base_model, unknown)
-        if task.group_s <= 0:
-            return tokens * both
-        if task.pass_s <= 0:
-            return task.group_s + tokens * (both - rollout)
-        return task.group_s + task.pass_s / max(1, task.batch_size)
+        rollout_s = task.group_s or self._known[task.base_model].group_s * _tokens(task)
+        if not rollout_s:
+            return UNKNOWN_S_PER_TOKEN * _tokens(task)
+        return rollout_s + self.pass_s(task) / max(1, task.batch_size)
+
+    def pass_s(self, task: TaskView) -> float:
+        """Training device-seconds of a step; 0 if nobody's are known."""
+        return task.pass_s or self._known[task.base_model].pass_s * _tokens(task) * task.batch_size
+
+    def rollout_s(self, task: TaskView) -> float:
+        """From the opening of a step until it is ready, by the clock; 0 if nobody's is known."""
+        return task.rollout_s or self._known[task.base_model].rollout_s
+
+    def remaining_s(self, task: TaskView) -> float:
+        """How long the task needs by the clock, were it never to wait; 0 if nothing is known."""
+        steps_left = max(0, task.max_steps - task.version)
+        return steps_left * (self.rollout_s(task) + self.pass_s(task))
 
 
-def remaining_s(task: TaskView) -> float:
-    """How long the task needs by the clock, were it never to wait; 0 where that is not known."""
-    return max(0, task.max_steps - task.version) * (task.rollout_s + task.pass_s)
+class _Means:
+    """Of the tasks of a base model whose costs are known; 0 where none are."""
+
+    def __init__(self, tasks: list[TaskView]) -> None:
+        self.group_s = _mean(t.group_s / _tokens(t) for t in tasks if t.group_s > 0)  # a token
+        self.pass_s = _mean(
+            t.pass_s / (_tokens(t) * max(1, t.batch_size)) for t in tasks if t.pass_s > 0
+        )  # a token
+        self.rollout_s = _mean(t.rollout_s for t in tasks if t.rollout_s > 0)
 
 
-def _mean_per_token(tasks: list[TaskView], training: bool = True) -> float:
-    seconds = sum(t.group_s + (t.pass_s / max(1, t.batch_size) if training else 0) for t in tasks)
-    return seconds / sum(max(1, task.group_cost) for task in tasks)
+def _tokens(task: TaskView) -> int:
+    return max(1, task.group_cost)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return fmean(found) if found else 0.0

@@ -9,7 +9,8 @@ virtual time caught up. Textbooks raise a returning flow to the virtual time of 
 service, which needs to know who was idle; a snapshot does not say. But among those that always had
 work, none can lie further behind than the *start* of the last dispatch of any other (that dispatch
 was chosen because it was the least). So raising everybody to the latest such start moves nobody
-that waited its turn, and anybody that did not to within one group of the others.
+that waited its turn, and anybody that did not to within one group of the others. (One step where
+steps are paced: a dispatch is then a whole step, for whoever has begun one goes on with it.)
 
 One virtual time covers all base models, so shares are of all device-seconds: a tenant that is
 served much on one base model waits on another while tenants that had less keep that one busy.
@@ -38,8 +39,8 @@ class VirtualTimes:
     """The virtual times of flows that compete, while one plan is made."""
 
     def __init__(self, flows: Iterable[Flow], costs: Mapping[str, float]) -> None:
-        """costs: by id, what one dispatch of the flow costs at most; flows that are absent from it
-        have no work and take no part."""
+        """costs: by id, the most that a flow may be served while another that has work must wait;
+        flows that are absent from it have no work and take no part."""
         taking_part = [flow for flow in flows if flow.id in costs]
         self._weights = {f.id: max(f.weight, MIN_WEIGHT) for f in taking_part}
         starts = [f.virtual_time - costs[f.id] / self._weights[f.id] for f in taking_part]

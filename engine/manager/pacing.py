@@ -12,11 +12,13 @@ ends, in fair order. Where rollout is the bottleneck the bound is out of reach.
 Under a policy that lets tasks finish together, those with furthest to go are never held back, and
 the others sooner, if all that is left to train takes less time than the furthest has to go: ending
 early, they would only have stood in its way at the engines and in the line.
+
+Costs of a task that has none yet are those of others. Where nobody's are known, because all is new,
+a few steps begin, and one more every few seconds, until the first pass has told.
 """
 
 from __future__ import annotations
 
-from .costs import remaining_s
 from .snapshot import StepView, TaskView
 from .world import World
 
@@ -25,6 +27,8 @@ PASSES_WAITING = 2
 TIGHT_SLACK = 0.7  # for tasks that need not hurry
 TIGHT_PASSES_WAITING = 1
 FURTHEST = 0.85  # of the longest time that a task still needs: as good as that, for estimates err
+FIRST_STEPS = 8  # for each trainer, before any costs are known
+FIRST_STEP_EVERY_S = 5.0
 PACED = "the trainer has enough steps before it"
 
 
@@ -33,18 +37,20 @@ class Pace:
 
     def __init__(self, world: World, base_model: str) -> None:
         tasks = [task for task in world.tasks if task.base_model == base_model]
+        self._costs, self._now = world.costs, world.snapshot.now
         self._num_trainers = len(world.workers("training", base_model)) if world.policy.paces else 0
         self._furthest_s = 0.0
         self._is_tight = False
         if world.policy.finish_together:
             going_on = [task for task in tasks if world.may_start(task)]
-            self._furthest_s = max(map(remaining_s, going_on), default=0.0)
-            left_s = sum((task.max_steps - task.version) * task.pass_s for task in going_on)
+            self._furthest_s = max(map(self._costs.remaining_s, going_on), default=0.0)
+            left_s = sum((t.max_steps - t.version) * self._costs.pass_s(t) for t in going_on)
             self._is_tight = left_s < self._furthest_s * self._num_trainers
         self._under_way_s = 0.0
         self._weighted_latency = 0.0  # of the steps begun, by their seconds of training
         self._longest_pass_s = 0.0
         self._begun: set[tuple[str, int]] = set()
+        self._began_at = world.snapshot.now  # the first of them
         for task in tasks:
             for step in task.steps:
                 if step.state != "open" or step.num_finished or step.dispatched:
@@ -55,22 +61,27 @@ class Pace:
         if (task.id, step.number) in self._begun:
             return
         self._begun.add((task.id, step.number))
-        self._under_way_s += task.pass_s
-        self._weighted_latency += task.pass_s * task.rollout_s
-        self._longest_pass_s = max(self._longest_pass_s, task.pass_s)
+        self._began_at = min(self._began_at, step.opened_at)
+        pass_s = self._costs.pass_s(task)
+        self._under_way_s += pass_s
+        self._weighted_latency += pass_s * self._costs.rollout_s(task)
+        self._longest_pass_s = max(self._longest_pass_s, pass_s)
 
     def holds_back(self, task: TaskView, step: StepView) -> bool:
-        """Whether the step is not to begin yet. A step once begun is never held back, nor is one
-        of a task whose costs are not known."""
+        """Whether the step is not to begin yet. A step once begun is never held back."""
         is_begun = (task.id, step.number) in self._begun
-        if not self._num_trainers or task.pass_s <= 0 or is_begun or self._is_furthest(task):
+        if not self._num_trainers or is_begun or self._is_furthest(task):
             return False
+        pass_s = self._costs.pass_s(task)
+        if not pass_s:
+            more = abs(self._now - self._began_at) // FIRST_STEP_EVERY_S
+            return len(self._begun) >= FIRST_STEPS * self._num_trainers + more
         slack = TIGHT_SLACK if self._is_tight else SLACK
         passes_waiting = TIGHT_PASSES_WAITING if self._is_tight else PASSES_WAITING
-        under_way_s = self._under_way_s + task.pass_s
-        latency_s = (self._weighted_latency + task.pass_s * task.rollout_s) / under_way_s
-        waiting_s = passes_waiting * max(self._longest_pass_s, task.pass_s)
+        under_way_s = self._under_way_s + pass_s
+        latency_s = (self._weighted_latency + pass_s * self._costs.rollout_s(task)) / under_way_s
+        waiting_s = passes_waiting * max(self._longest_pass_s, pass_s)
         return self._under_way_s > (slack * latency_s + waiting_s) * self._num_trainers
 
     def _is_furthest(self, task: TaskView) -> bool:
-        return 0 < FURTHEST * self._furthest_s <= remaining_s(task)
+        return 0 < FURTHEST * self._furthest_s <= self._costs.remaining_s(task)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from .costs import Costs, remaining_s
 from .fairness import Flow, VirtualTimes
 from .leases import group_loss, may_be_lost, may_go_again
 from .pacing import PACED, Pace
@@ -51,11 +50,13 @@ class _Shares:
     """Virtual times of the tenants, and of each tenant's tasks, while a plan is made."""
 
     def __init__(self, world: World) -> None:
-        self._costs = Costs(world.tasks)
+        self._costs = world.costs
         by_tenant: dict[str, dict[str, float]] = defaultdict(dict)
         flows: dict[str, list[Flow]] = defaultdict(list)
         for task in world.tasks:
-            by_tenant[task.tenant][task.id] = self._costs.group_s(task)
+            # Where steps are paced, whoever has begun one goes on while others may not begin.
+            groups = task.batch_size if world.policy.paces else 1
+            by_tenant[task.tenant][task.id] = self._costs.group_s(task) * max(1, groups)
             flows[task.tenant].append(Flow(task.id, task.virtual_time))
         tenants = [Flow(t.id, t.virtual_time, t.weight) for t in world.tenants.values()]
         largest = {tenant: max(costs.values()) for tenant, costs in by_tenant.items()}
@@ -105,7 +106,7 @@ class _Line:
         task = piece.task
         waited_s = abs(self.world.snapshot.now - piece.step.opened_at)
         priority = task.priority + waited_s // AGING_S
-        longest = remaining_s(task) if self.world.policy.finish_together else 0.0
+        longest = self.world.costs.remaining_s(task) if self.world.policy.finish_together else 0.0
         return -priority, -longest, self.shares.tasks[task.tenant][task.id], task.id
 
     def take(self, piece: _Piece) -> DispatchGroup:

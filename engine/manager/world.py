@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from .costs import Costs
 from .leases import live_workers
 from .policy import Policy
 from .snapshot import Snapshot, TaskView, TenantView, WorkerView
@@ -46,6 +48,10 @@ class World:
         if self.chosen is not None and task.id not in self.chosen:
             return False
         return task.state == "running" and not self.tenant_of(task).is_suspended
+
+    @cached_property
+    def costs(self) -> Costs:
+        return Costs(self.tasks)
 
     @property
     def is_training(self) -> bool:

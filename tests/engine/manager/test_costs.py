@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.manager.costs import UNKNOWN_S_PER_TOKEN, Costs, remaining_s
+from engine.manager.costs import UNKNOWN_S_PER_TOKEN, Costs
 
 from .snapshots import task
 
@@ -16,13 +16,15 @@ def test_a_group_costs_its_rollout_and_its_share_of_the_pass() -> None:
 
 
 def test_a_new_task_costs_by_the_token_what_others_of_its_base_model_do() -> None:
-    """Known: 100 tokens take 3 s of rollout and 4 of training, 0.07 s a token."""
-    known = task("known", group_cost=100, group_s=3.0, pass_s=8.0, batch_size=2)
-    new = task("new", group_cost=50, group_s=0.0)
-    half = task("half", group_cost=50, group_s=2.0)
-    costs = Costs([known, new])
-    assert costs.group_s(new) == pytest.approx(3.5)
-    assert costs.group_s(half) == pytest.approx(2.0 + 50 * 0.04)  # its pass is not known yet
+    """Known: 100 tokens take 3 s of rollout and 4 of training."""
+    known = task("known", group_cost=100, group_s=3.0, pass_s=8.0, rollout_s=9.0, batch_size=2)
+    new = task("new", group_cost=50, group_s=0.0, batch_size=4)
+    half = task("half", group_cost=50, group_s=1.5, batch_size=4)
+    costs = Costs([known, new, half])
+    assert costs.group_s(new) == pytest.approx(1.5 + 2.0)
+    assert costs.group_s(half) == pytest.approx(1.5 + 2.0)  # its pass is not known yet
+    assert costs.pass_s(new) == pytest.approx(4 * 2.0)
+    assert costs.rollout_s(new) == 9.0
 
 
 def test_where_nobodys_costs_are_known_tokens_tell_how_tasks_compare() -> None:
@@ -39,5 +41,7 @@ def test_a_base_models_costs_say_nothing_of_another_ones() -> None:
 
 
 def test_what_remains_is_by_the_clock() -> None:
-    assert remaining_s(task(max_steps=40, version=30, rollout_s=5.0, pass_s=2.0)) == 70.0
-    assert remaining_s(task(max_steps=40, version=30)) == 0.0
+    known = task(max_steps=40, version=30, rollout_s=5.0, pass_s=2.0)
+    assert Costs([known]).remaining_s(known) == 70.0
+    new = task(max_steps=40, version=30)
+    assert Costs([new]).remaining_s(new) == 0.0

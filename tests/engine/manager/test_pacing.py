@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from engine.manager import plan
-from engine.manager.pacing import PACED
+from engine.manager.pacing import FIRST_STEPS, PACED
 from engine.manager.policy import PAPER, SHIPPED, Policy
 from engine.manager.snapshot import DispatchGroup, Explain, TaskView, WorkerView
 
 from .snapshots import (
     ALL_WORKERS,
+    NOW,
     TRAINER,
     dispatched,
     open_step,
@@ -71,9 +72,20 @@ def test_a_step_once_begun_is_never_held_back() -> None:
     assert begun(*under_way(9), half, done) == {"half", "done"}
 
 
-def test_a_task_whose_costs_are_not_known_is_not_held_back() -> None:
+def test_a_task_without_costs_of_its_own_is_paced_by_those_of_others() -> None:
     fresh = task("fresh", step=open_step(waiting("f")))
-    assert begun(*under_way(9), fresh) == {"fresh"}
+    assert begun(*under_way(5), fresh) == {"fresh"}
+    assert begun(*under_way(9), fresh) == set()
+
+
+def test_before_any_costs_are_known_a_few_steps_begin_and_then_one_after_the_other() -> None:
+    fresh = [task(f"f{i:02}", step=open_step(waiting(f"g{i}"))) for i in range(20)]
+    assert len(begun(*fresh)) == FIRST_STEPS
+    flying = [
+        replace(view, steps=(replace(open_step(dispatched(f"d{i}")), opened_at=NOW - 12.0),))
+        for i, view in enumerate(fresh[:FIRST_STEPS])
+    ]
+    assert len(begun(*flying, *fresh[FIRST_STEPS:])) == 2  # 12 s have passed
 
 
 def test_without_a_trainer_nothing_is_paced() -> None:

@@ -162,12 +162,12 @@ def test_no_other_lost_or_waiting_group_passes_a_lost_one_that_does_not_fit() ->
     assert ids(huge, small) == ["h"]
 
 
-def test_a_tenant_is_caught_up_with_by_the_cost_of_its_largest_group() -> None:
-    """far's last group may have cost 300 and begun at 700: near starts there, and ends at 800."""
+def test_a_tenant_is_caught_up_with_by_the_cost_of_its_largest_step() -> None:
+    """far's last step, two groups, may have cost 600 and begun at 400: near starts there."""
     far = [task("f1", tenant="far", group_cost=300), task("f2", tenant="far", group_cost=10)]
     near = task("n", tenant="near", step=open_step(waiting("g")))
     tenants = (tenant("far", virtual_time=1000.0), tenant("near"))
-    assert [c.virtual_time for c in sent(*far, near, tenants=tenants)] == [800.0]
+    assert [c.virtual_time for c in sent(*far, near, tenants=tenants)] == [500.0]
 
 
 def test_a_group_that_came_back_with_an_error_is_paid_for_again() -> None:
@@ -195,6 +195,7 @@ def test_groups_of_a_paused_task_still_fill_the_slots() -> None:
 
 def test_within_a_tenant_the_task_that_has_had_least_goes_first() -> None:
     """a's last group began at 150 - 100: b is raised to that, goes, and stands level."""
-    busy = task("a", virtual_time=150.0, step=open_step(dispatched("x"), waiting("a1", 1)))
-    idle = task("b", step=open_step(*waiting_groups("b", 2)))
+    step = open_step(dispatched("x"), waiting("a1", 1))
+    busy = task("a", virtual_time=150.0, batch_size=1, step=step)
+    idle = task("b", batch_size=1, step=open_step(*waiting_groups("b", 2)))
     assert ids(busy, idle) == ["b0", "a1"]
