@@ -81,8 +81,8 @@ class Watch:
         }
         self._looking = [c.look for c in watching if type(c).look is not Checker.look]
 
-    def step(self) -> None:
-        """One event."""
+    def step(self) -> bool:
+        """One event. Returns whether it changed any row of a task."""
         store = self.cluster.store
         self.cluster.clock.step()
         if store.facts:
@@ -90,18 +90,24 @@ class Watch:
             for fact in facts:
                 for see in self._seeing[type(fact)]:
                     see(fact)
-        if store.touched:
-            touched, store.touched = store.touched, set()
-            for look in self._looking:
-                look(touched)
+        if not store.touched:
+            return False
+        touched, store.touched = store.touched, set()
+        for look in self._looking:
+            look(touched)
+        return True
 
     def follow(self, faults_s: float) -> None:
         """Every event to the end: all healed, all tasks over."""
         clock, tasks = self.cluster.clock, self.cluster.store.tasks
-        while not (self.cluster.is_healed and all(task.is_over for task in tasks.values())):
-            self.step()
+        is_over = False
+        while not is_over:
+            is_changed = self.step()
+            if is_changed and self.cluster.is_healed:
+                is_over = all(task.is_over for task in tasks.values())
             if not self.cluster.is_healed and clock.elapsed_s > faults_s:
                 self.cluster.heal()
+                is_over = all(task.is_over for task in tasks.values())
             if clock.elapsed_s > faults_s + LIVENESS_S:
                 raise Violation(LIVENESS, f"not over: {_unfinished(self.cluster.store)}")
 

@@ -23,9 +23,9 @@ from .faults import CALM, Rates
 from .workers import Role
 
 TRAIN_BOUND = 0.2  # of the seeds
-SLOWNESS = {"training": 4.0, "rollout": 0.3}  # of workers in these
+SLOWNESS = {"training": 3.0, "rollout": 0.3}  # of workers in these
 MANY_ADAPTERS = 6  # that fit together there
-FAULTS_S = 40.0  # virtual seconds with faults; then the cluster heals
+FAULTS_S = 30.0  # virtual seconds with faults; then the cluster heals
 POLICIES = (
     (SHIPPED, 66),
     (replace(SHIPPED, name="shipped, two steps a pass", steps_per_pass=2), 7),
@@ -92,8 +92,8 @@ class Scenario:
     max_batch: int = 4  # groups of a step
     staleness: tuple[int, ...] = (0, 0, 0, 1, 2)  # that a task may allow
     flood: int = 5  # tasks at once
-    between_disasters_s: float = 4.0  # on average
-    between_visits_s: float = 1.5
+    between_disasters_s: float = 3.0  # on average
+    between_visits_s: float = 1.2
     is_fair: bool = False  # nothing but the tenants' weights decides who is served
 
     @classmethod
@@ -107,7 +107,7 @@ class Scenario:
         is_train_bound = rng.random() < TRAIN_BOUND
         most, few = (rng.randint(3, 12), rng.randint(3, 6))
         if is_train_bound:
-            most, few = 10, 8
+            most, few = 8, 8
         rates = Rates(flood=3 if kind == "flooded" else 1)
         return cls(
             policy=policy,
@@ -117,7 +117,7 @@ class Scenario:
             base_models=BASE_MODELS[:1] if is_train_bound else BASE_MODELS,
             max_tasks=settings.max_tasks or (36 if kind == "flooded" else most),
             first_tasks=few,
-            steps=(3, 6) if is_train_bound else (1, 3),
+            steps=(3, 4) if is_train_bound else (1, 3),
             max_batch=2 if is_train_bound else 4,
             # Where rollout and training take turns, steps of a task cannot overlap, and one that is
             # ready before the step ahead of it would keep the engines waiting for ever.
@@ -133,9 +133,9 @@ class Scenario:
             usual_rates=Rates(),
             roles=FAIR_ROLES,
             base_models=("alpha",),
-            max_tasks=settings.max_tasks or 18,
-            first_tasks=18,
-            steps=(4, 6),
+            max_tasks=settings.max_tasks or 12,
+            first_tasks=12,
+            steps=(3, 5),
             is_fair=True,
         )
 

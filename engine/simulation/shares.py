@@ -50,34 +50,33 @@ class Shares(Checker):
         super().__init__(cluster)
         self._leads: dict[tuple[str, str], _Lead] = {}
         self._dearest = 0.0  # device-seconds of a trajectory
+        self._largest: dict[str, int] = defaultdict(int)  # trajectories of a group, by tenant
 
     def see(self, fact: Fact) -> None:
         if not self.cluster.scenario.is_fair or not isinstance(fact, Planned):
             return
-        tasks = {task.id: task for task in fact.snapshot.tasks}
         sent = [c for c in fact.commands if isinstance(c, DispatchGroup)]
-        for command in sent:
-            self.require(command.cost > 0, f"{command.group} cost {command.cost}")
-            trajectory = command.cost / tasks[command.task].group_size
-            self._dearest = max(self._dearest, trajectory)
+        self._learn(fact.snapshot, sent)
+        tenant_of = {task.id: task.tenant for task in fact.snapshot.tasks}
         served: dict[str, float] = defaultdict(float)
         for command in sent:
             served[command.task] += command.cost
-            served[tasks[command.task].tenant] += command.cost
-        waiting = _waiting(fact.snapshot, {command.group for command in sent})
-        tenants: dict[str, list[_Flow]] = defaultdict(list)
-        for task in waiting:
-            tenants[task.tenant].append(_Flow(task.id, task.group_size, served[task.id]))
+            served[tenant_of[command.task]] += command.cost
+        tasks: dict[str, list[_Flow]] = defaultdict(list)  # that wait, by tenant
+        for task in _waiting(fact.snapshot, {command.group for command in sent}):
+            tasks[task.tenant].append(_Flow(task.id, task.group_size, served[task.id]))
         weights = {tenant.id: tenant.weight for tenant in fact.snapshot.tenants}
-        by_tenant = [
-            _Flow(
-                tenant,
-                max(t.group_size for t in tasks.values() if t.tenant == tenant) / weights[tenant],
-                served[tenant] / weights[tenant],
-            )
-            for tenant in tenants
-        ]
-        self._compare([by_tenant, *tenants.values()])
+        tenants = [_Flow(t, self._largest[t] / weights[t], served[t] / weights[t]) for t in tasks]
+        self._compare([tenants, *tasks.values()])
+
+    def _learn(self, snapshot: Snapshot, sent: list[DispatchGroup]) -> None:
+        """What a group may cost at most."""
+        sizes = {task.id: task.group_size for task in snapshot.tasks}
+        for command in sent:
+            self.require(command.cost > 0, f"{command.group} cost {command.cost}")
+            self._dearest = max(self._dearest, command.cost / sizes[command.task])
+        for task in snapshot.tasks:
+            self._largest[task.tenant] = max(self._largest[task.tenant], task.group_size)
 
     def _compare(self, lines: Iterable[list[_Flow]]) -> None:
         """lines: flows that wait, of those that are served alike."""

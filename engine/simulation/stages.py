@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from .broker import GroupMessage, PassMessage, SampleMessage, TurnMessage
@@ -89,13 +89,13 @@ class RolloutWorker(Worker):
             return
         for index in range(message.size):
             turns = faults.rng.randint(1, task.max_turns)
-            sample = Sample(message.group, message.attempt, index, turns, worker=self.role.name)
+            sample = Sample(message.group, message.attempt, index, turns)
             self._generate(message.task, sample, message.digest)
 
     def _begin_turn(self, message: TurnMessage) -> None:
         sample = message.sample
         if self._hold(sample.group, sample.attempt, sample.index):
-            self._generate(message.task, replace(sample, worker=self.role.name), message.digest)
+            self._generate(message.task, sample, message.digest)
 
     def _hold(self, group: str, attempt: int, *indexes: int) -> bool:
         """Say that they are here; False if nobody wants them any more."""
@@ -115,11 +115,15 @@ class RolloutWorker(Worker):
         self.held.append(sample)
         self._num_turns += 1
         self._turns[self._num_turns] = _Turn(sample.num_tokens, tokens, clock.now, takes_s)
-        after = replace(
-            sample,
-            digests=(*sample.digests, self._applied(sample, digest)),
-            num_tokens=sample.num_tokens + tokens,
-            busy_s=sample.busy_s + takes_s / self.role.slots,
+        after = Sample(
+            sample.group,
+            sample.attempt,
+            sample.index,
+            sample.turns,
+            (*sample.digests, self._applied(sample, digest)),
+            sample.num_tokens + tokens,
+            sample.busy_s + takes_s / self.role.slots,
+            self.role.name,
         )
         filled = sum(turn.before + turn.tokens for turn in self._turns.values())
         self._preemptions += 0 < self.role.kv_tokens < filled

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from engine.simulation import Settings, SimulationFailure, run
+from engine.simulation.faults import KINDS
 from engine.simulation.scenario import FAULTS_S
 from engine.simulation.shrinking import shrink
 
@@ -47,13 +48,12 @@ def test_a_fault_that_there_is_not_is_refused_with_those_that_there_are() -> Non
 
 
 def test_a_failure_is_shrunk_until_nothing_more_may_be_left_out() -> None:
-    failure = failure_of(Settings(0))
-    assert failure is not None
+    failure = next(filter(None, map(failure_of, map(Settings, range(50)))))
     small = shrink(failure, failure_of)
     assert small.invariant == failure.invariant
-    assert small.settings.max_tasks <= 2
+    assert 0 < small.settings.max_tasks <= 4
     assert small.settings.faults_s < FAULTS_S
-    assert len(small.settings.without) >= 15
+    assert len(small.settings.without) >= len(KINDS) - 4
     again = failure_of(small.settings)
     assert again is not None
     assert str(again) == str(small)

@@ -43,7 +43,7 @@ PLANTED: list[tuple[Any, str]] = [
     (mutants.memory_promised_twice, Memory.name),
     (mutants.forgets_what_it_sent, Memory.name),
     (mutants.adapters_promised_twice, Adapters.name),
-    (mutants.never_retrains, OnePass.name),
+    (mutants.never_retrains, LIVENESS),
     (mutants.trains_the_newer_step_first, OnePass.name),
     (mutants.generates_by_an_older_version, OnPolicy.name),
     (mutants.forgets_paused_tasks, Slots.name),
