@@ -15,11 +15,18 @@ from redis import Redis
 from engine.types import pack_ids
 from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, Worker
-from jobs.services import joins, planning
+from jobs.services import flights, joins, planning
 from jobs.services.flights import look_at_flights
 from jobs.services.payloads import write_prompts
+from jobs.services.tasks import cancel_task, pause_task, resume_task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis")]
+
+
+@pytest.fixture(autouse=True)
+def look_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each plan, however slow this machine is: what is kept of looks has tests of its own."""
+    monkeypatch.setattr(flights, "CHEAP_S", float("inf"))
 
 
 @pytest.fixture
@@ -281,3 +288,33 @@ def test_groups_leave_in_the_order_of_their_virtual_times(prepared: Task, make_t
     sent = [message["task"] for message in _messages("rollout.tiny")]
     assert sorted(sent) == sorted(4 * [str(prepared.pk), str(other.pk)])
     assert all(one != following for one, following in pairwise(sent))
+
+
+def test_the_end_of_a_stale_task_drops_all_its_steps(prepared: Task, alice: Any) -> None:
+    Task.objects.update(config={**prepared.config, "max_staleness": 2, "max_steps": 9})
+    _plan()
+    assert Step.objects.filter(state="open").count() == 3
+    cancel_task(Task.objects.get(), alice)
+    assert set(Step.objects.values_list("state", flat=True)) == {"dropped"}
+    assert set(Group.objects.values_list("state", flat=True)) == {"dropped"}
+    assert look_at_flights().places == {}
+
+
+def test_the_steps_of_a_stale_task_train_in_order_whichever_is_ready_first(
+    prepared: Task, alice: Any
+) -> None:
+    Task.objects.update(config={**prepared.config, "max_staleness": 1, "max_steps": 9})
+    _plan()
+    Step.objects.filter(number=1).update(state="ready", ready_order=1)
+    _plan()
+    assert _messages("training.tiny") == []
+    first = Step.objects.get(number=0)
+    Step.objects.filter(number=0).update(state="ready", ready_order=2)
+    pause_task(Task.objects.get(), alice)
+    _plan()
+    assert _messages("training.tiny") == []
+    resume_task(Task.objects.get(), alice)
+    _plan()
+    assert _messages("training.tiny") == [{"step": first.pk, "fence": 1}]
+    _plan()
+    assert _messages("training.tiny") == []

@@ -87,3 +87,18 @@ def test_the_prompt_is_shown_with_what_it_says_of_tools(
     environment = {"type": "calculator", "max_observation_length": 8}
     Task.objects.update(config={**task.config, "environment": environment})
     assert "as the policy saw it" in _page(browser_of, alice)
+
+
+def test_a_trajectory_says_which_version_generated_it_and_how_stale_that_was(
+    browser_of: Any, alice: Any, group: Group
+) -> None:
+    assert "· version 0</span>" in _page(browser_of, alice)
+    Step.objects.update(number=2, policy_version=0)
+    group.refresh_from_db()
+    stale = trajectory("g", step=2)
+    Group.objects.update(key=write_group(group, [stale]))
+    assert "· version 0, 2 older than the one trained</span>" in _page(browser_of, alice)
+    assert "Staleness of the batch" not in _page(browser_of, alice)
+    task = Task.objects.get()
+    Task.objects.update(config={**task.config, "max_staleness": 2})
+    assert "Staleness of the batch" in _page(browser_of, alice)
