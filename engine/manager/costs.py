@@ -1,7 +1,8 @@
 """What work of a task is expected to cost, in device-seconds and by the clock.
 
-Costs are learned per task. Of a task that has none yet, they are those of its base model's other
-tasks, by the token; where nobody has any, all that counts is how tasks compare.
+Costs are learned per task. Of a task that has none yet they are the mean of its base model's other
+tasks: not by the token, for its tokens are only a guess then, often by ten times. Where nobody has
+any, the guesses at least tell how tasks compare.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ class Costs:
 
     def group_s(self, task: TaskView) -> float:
         """Rollout device-seconds of a group, and its share of the training pass."""
-        rollout_s = task.group_s or self._known[task.base_model].group_s * _tokens(task)
+        rollout_s = task.group_s or self._known[task.base_model].group_s
         if not rollout_s:
-            return UNKNOWN_S_PER_TOKEN * _tokens(task)
+            return UNKNOWN_S_PER_TOKEN * max(1, task.group_cost)
         return rollout_s + self.pass_s(task) / max(1, task.batch_size)
 
     def pass_s(self, task: TaskView) -> float:
         """Training device-seconds of a step; 0 if nobody's are known."""
-        return task.pass_s or self._known[task.base_model].pass_s * _tokens(task) * task.batch_size
+        return task.pass_s or self._known[task.base_model].pass_s
 
     def rollout_s(self, task: TaskView) -> float:
         """From the opening of a step until it is ready, by the clock; 0 if nobody's is known."""
@@ -51,17 +52,11 @@ class _Means:
     """Of the tasks of a base model whose costs are known; 0 where none are."""
 
     def __init__(self, tasks: list[TaskView]) -> None:
-        self.group_s = _mean(t.group_s / _tokens(t) for t in tasks if t.group_s > 0)  # a token
-        self.pass_s = _mean(
-            t.pass_s / (_tokens(t) * max(1, t.batch_size)) for t in tasks if t.pass_s > 0
-        )  # a token
-        self.rollout_s = _mean(t.rollout_s for t in tasks if t.rollout_s > 0)
-
-
-def _tokens(task: TaskView) -> int:
-    return max(1, task.group_cost)
+        self.group_s = _mean(task.group_s for task in tasks)
+        self.pass_s = _mean(task.pass_s for task in tasks)
+        self.rollout_s = _mean(task.rollout_s for task in tasks)
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return fmean(found) if found else 0.0
+    known = [value for value in values if value > 0]
+    return fmean(known) if known else 0.0

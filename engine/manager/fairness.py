@@ -46,15 +46,19 @@ class VirtualTimes:
         starts = [f.virtual_time - costs[f.id] / self._weights[f.id] for f in taking_part]
         floor = max(starts, default=0.0)
         self._times = {f.id: max(f.virtual_time, floor) for f in taking_part}
+        self._lags = {f.id: f.virtual_time for f in taking_part}
 
     def __getitem__(self, flow: str) -> float:
         return self._times[flow]
 
-    def next_of(self, flows: Iterable[str]) -> str:
-        """The one that has had least for its weight; ids break ties."""
-        return min(flows, key=lambda flow: (self._times[flow], flow))
+    def place(self, flow: str) -> tuple[float, float, str]:
+        """What to sort flows by: who has had least for its weight goes first. Of several that were
+        raised, the one that lay furthest behind: costs are estimates, and where they vary some that
+        always had work do fall behind. Ids break ties."""
+        return self._times[flow], self._lags[flow], flow
 
     def charge(self, flow: str, cost: float) -> float:
         """Move the flow on by a dispatch of `cost` device-seconds; returns its new virtual time."""
         self._times[flow] += cost / self._weights[flow]
+        self._lags[flow] = self._times[flow]
         return self._times[flow]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 
 from .fairness import Flow, VirtualTimes
 from .leases import group_loss, may_be_lost, may_go_again
@@ -25,6 +26,7 @@ from .room import ADAPTERS, Room
 from .snapshot import DispatchGroup, GroupView, StepView, TaskView
 from .world import World
 
+MAX_DISPATCHES = 100  # of one plan, besides lost groups; the next one goes on
 AGING_S = 600.0  # a step that waits so long has one priority more
 
 
@@ -84,30 +86,67 @@ class _Shares:
         )
 
 
+class _Queue:
+    """Waiting groups of one base model in fair order: of the tenant that has had least, of highest
+    priority, of the task that has had least."""
+
+    def __init__(self, world: World, shares: _Shares, waiting: dict[str, deque[_Piece]]) -> None:
+        self._world, self._shares = world, shares
+        self.waiting = waiting  # by task id, never empty
+        self._tasks: dict[str, list[tuple[float, float, float, float, str]]] = defaultdict(list)
+        for pieces in waiting.values():
+            self._tasks[pieces[0].task.tenant].append(self._precedence(pieces[0]))
+        for heap in self._tasks.values():
+            heapify(heap)
+        self._tenants = [shares.tenants.place(tenant) for tenant in self._tasks]
+        heapify(self._tenants)
+
+    def _precedence(self, piece: _Piece) -> tuple[float, float, float, float, str]:
+        task = piece.task
+        waited_s = abs(self._world.snapshot.now - piece.step.opened_at)
+        priority = task.priority + waited_s // AGING_S
+        together = self._world.policy.finish_together
+        longest = self._world.costs.remaining_s(task) if together else 0.0
+        return -priority, -longest, *self._shares.tasks[task.tenant].place(task.id)
+
+    def __bool__(self) -> bool:
+        return bool(self._tenants)
+
+    def first(self) -> _Piece:
+        *_, tenant = self._tenants[0]
+        return self.waiting[self._tasks[tenant][0][-1]][0]
+
+    def drop(self) -> None:
+        """Let the task that is first, and all of its groups, wait for another plan."""
+        *_, tenant = self._tenants[0]
+        *_, task = heappop(self._tasks[tenant])
+        del self.waiting[task]
+        if not self._tasks[tenant]:
+            heappop(self._tenants)
+
+    def advance(self) -> None:
+        """The group that is first was sent and charged."""
+        *_, tenant = self._tenants[0]
+        heap = self._tasks[tenant]
+        pieces = self.waiting[heap[0][-1]]
+        pieces.popleft()
+        if not pieces:
+            self.drop()
+        else:
+            heapreplace(heap, self._precedence(pieces[0]))
+        if self._tenants and self._tenants[0][-1] == tenant:
+            heapreplace(self._tenants, self._shares.tenants.place(tenant))
+
+
 @dataclass
 class _Line:
     """The groups of one base model while a plan is made."""
 
-    world: World
     shares: _Shares
     room: Room
     pace: Pace
-    lost: list[_Piece] = field(default_factory=list)
-    waiting: dict[str, deque[_Piece]] = field(default_factory=dict)  # by task id, never empty
-
-    def next_waiting(self) -> _Piece:
-        """Of the tenant that has had least: of highest priority, then the task's that has."""
-        tenants = {pieces[0].task.tenant for pieces in self.waiting.values()}
-        tenant = self.shares.tenants.next_of(tenants)
-        heads = [pieces[0] for pieces in self.waiting.values() if pieces[0].task.tenant == tenant]
-        return min(heads, key=self._precedence)
-
-    def _precedence(self, piece: _Piece) -> tuple[float, float, float, str]:
-        task = piece.task
-        waited_s = abs(self.world.snapshot.now - piece.step.opened_at)
-        priority = task.priority + waited_s // AGING_S
-        longest = self.world.costs.remaining_s(task) if self.world.policy.finish_together else 0.0
-        return -priority, -longest, self.shares.tasks[task.tenant][task.id], task.id
+    lost: list[_Piece]
+    queue: _Queue
 
     def take(self, piece: _Piece) -> DispatchGroup:
         self.room.promise(piece.task)
@@ -124,7 +163,7 @@ def dispatch_groups(world: World, over: set[str]) -> Dispatches:
     for base_model in sorted({task.base_model for task in world.tasks}):
         line = _line(world, base_model, over, shares)
         if lack := _dispatch_lost(line, found) or _dispatch_waiting(line, found):
-            held_back = line.waiting.keys() - found.lacks.keys()
+            held_back = line.queue.waiting.keys() - found.lacks.keys()
             found.lacks.update(dict.fromkeys(held_back, lack))
     return found
 
@@ -134,22 +173,24 @@ def _line(world: World, base_model: str, over: set[str], shares: _Shares) -> _Li
 
     Groups of a task that may not start anything, or that ends now, still fill the engines.
     """
-    tasks = [task for task in world.tasks if task.base_model == base_model and task.steps]
-    line = _Line(world, shares, Room(world, base_model), Pace(world, base_model))
-    for task in tasks:
+    room = Room(world, base_model)
+    lost: list[_Piece] = []
+    waiting: dict[str, deque[_Piece]] = {}
+    for task in world.tasks:
+        if task.base_model != base_model or not task.steps:
+            continue
         startable = world.may_start(task) and task.id not in over
         for step in task.steps:
-            lost = _lost(world, task, step)
-            line.room.add_flight(task, step, {piece.group.id for piece in lost})
+            gone = _lost(world, task, step)
+            room.add_flight(task, step, {piece.group.id for piece in gone})
             if not startable:
                 continue
-            snapshot = world.snapshot
-            line.lost.extend(piece for piece in lost if may_go_again(piece.group, snapshot))
-            waiting = [_Piece(task, step, group) for group in step.waiting]
-            if waiting:
-                line.waiting.setdefault(task.id, deque()).extend(waiting)
-    line.lost.sort(key=lambda p: (p.group.dispatched_at, p.task.id, p.group.index))
-    return line
+            lost.extend(piece for piece in gone if may_go_again(piece.group, world.snapshot))
+            if step.waiting:
+                pieces = waiting.setdefault(task.id, deque())
+                pieces.extend(_Piece(task, step, group) for group in step.waiting)
+    lost.sort(key=lambda p: (p.group.dispatched_at, p.task.id, p.group.index))
+    return _Line(shares, room, Pace(world, base_model), lost, _Queue(world, shares, waiting))
 
 
 def _lost(world: World, task: TaskView, step: StepView) -> list[_Piece]:
@@ -178,18 +219,17 @@ def _dispatch_lost(line: _Line, found: Dispatches) -> str:
 
 def _dispatch_waiting(line: _Line, found: Dispatches) -> str:
     """Returns what the first of them lacks that stops the line; "" if none is stopped."""
-    while line.waiting:
-        piece = line.next_waiting()
-        task_id = piece.task.id
-        lack = PACED if line.pace.holds_back(piece.task, piece.step) else line.room.lack(piece.task)
+    queue = line.queue
+    while queue and len(found.commands) < MAX_DISPATCHES:
+        piece = queue.first()
+        task = piece.task
+        lack = PACED if line.pace.holds_back(task, piece.step) else line.room.lack(task)
         if lack in (ADAPTERS, PACED):
-            found.lacks[task_id] = lack
-            del line.waiting[task_id]
-            continue
-        if lack:
+            found.lacks[task.id] = lack
+            queue.drop()
+        elif lack:
             return lack
-        line.waiting[task_id].popleft()
-        if not line.waiting[task_id]:
-            del line.waiting[task_id]
-        found.commands.append(line.take(piece))
+        else:
+            found.commands.append(line.take(piece))
+            queue.advance()
     return ""

@@ -15,16 +15,17 @@ def test_a_group_costs_its_rollout_and_its_share_of_the_pass() -> None:
     assert Costs([known]).group_s(known) == 7.0
 
 
-def test_a_new_task_costs_by_the_token_what_others_of_its_base_model_do() -> None:
-    """Known: 100 tokens take 3 s of rollout and 4 of training."""
+def test_a_new_task_costs_what_others_of_its_base_model_do_however_long_it_is_guessed_to_be() -> (
+    None
+):
     known = task("known", group_cost=100, group_s=3.0, pass_s=8.0, rollout_s=9.0, batch_size=2)
-    new = task("new", group_cost=50, group_s=0.0, batch_size=4)
-    half = task("half", group_cost=50, group_s=1.5, batch_size=4)
-    costs = Costs([known, new, half])
-    assert costs.group_s(new) == pytest.approx(1.5 + 2.0)
+    other = task("other", group_cost=100, group_s=5.0, pass_s=4.0, rollout_s=3.0, batch_size=2)
+    new = task("new", group_cost=5_000, group_s=0.0, batch_size=3)
+    half = task("half", group_cost=5_000, group_s=1.5, batch_size=3)
+    costs = Costs([known, other, new, half])
+    assert costs.pass_s(new) == costs.rollout_s(new) == 6.0
+    assert costs.group_s(new) == pytest.approx((3.0 + 5.0 + 1.5) / 3 + 2.0)
     assert costs.group_s(half) == pytest.approx(1.5 + 2.0)  # its pass is not known yet
-    assert costs.pass_s(new) == pytest.approx(4 * 2.0)
-    assert costs.rollout_s(new) == 9.0
 
 
 def test_where_nobodys_costs_are_known_tokens_tell_how_tasks_compare() -> None:

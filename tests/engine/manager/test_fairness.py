@@ -121,9 +121,18 @@ def test_the_floor_is_the_start_of_the_furthest_tenants_last_group() -> None:
     flows = [Flow("far", 1000.0, weight=2.0), Flow("near", 10.0), Flow("middle", 970.0)]
     times = VirtualTimes(flows, {"far": 100, "near": 100, "middle": 20})
     assert [times["far"], times["near"], times["middle"]] == [1000.0, 950.0, 970.0]
-    assert times.next_of(["far", "near", "middle"]) == "near"
+    assert min(["far", "near", "middle"], key=times.place) == "near"
     assert times.charge("near", 100) == 1050.0
-    assert times.next_of(["far", "near", "middle"]) == "middle"
+    assert min(["far", "near", "middle"], key=times.place) == "middle"
+
+
+def test_of_flows_that_are_raised_the_one_furthest_behind_goes_first() -> None:
+    """Both are raised to 900; served once, b stands behind a."""
+    flows = [Flow("far", 1000.0), Flow("a", 20.0), Flow("b", 10.0)]
+    times = VirtualTimes(flows, dict.fromkeys(("far", "a", "b"), 100.0))
+    assert min(["far", "a", "b"], key=times.place) == "b"
+    assert times.charge("b", 100.0) == 1000.0
+    assert min(["far", "a", "b"], key=times.place) == "a"
 
 
 def test_a_weight_of_zero_stops_nothing() -> None:
