@@ -99,11 +99,16 @@ class Heartbeat:
             close_old_connections()
 
     def beat(self) -> None:
-        """Say that this incarnation lives, with its figures."""
-        now = timezone.now()
-        mine = Worker.objects.filter(pk=self.worker.pk)
-        if not mine.filter(stopped_at=None).update(last_beat_at=now, stats=self._figures()):
-            self._come_back()
+        """Say that this incarnation lives, with its figures.
+
+        SQLite lets one write at a time: what a beat waits for its turn is no silence of the worker,
+        so the moment is that of the turn.
+        """
+        figures = self._figures()
+        mine = Worker.objects.filter(pk=self.worker.pk, stopped_at=None)
+        with transaction.atomic():
+            if not mine.update(last_beat_at=timezone.now(), stats=figures):
+                self._come_back()
 
     def _figures(self) -> dict[str, Any]:
         """What the process tells of itself, and what a token costs it, where it generates any."""

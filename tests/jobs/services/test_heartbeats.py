@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from jobs.models import Worker
@@ -101,3 +101,22 @@ def test_what_a_worker_holds_is_looked_at_after_each_beat(monkeypatch: pytest.Mo
     _wait_for(seen, 2)
     heartbeat.stop()
     assert set(seen) == {heartbeat.incarnation}
+
+
+def test_a_beat_that_waited_for_the_database_is_of_the_moment_it_was_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever else writes must not make a worker seem silent."""
+    heart = Heartbeat("rollout", "waits", ["tiny"])
+    turn: list[Any] = []
+    began = transaction.Atomic.__enter__
+
+    def wait_for_turn(self: Any) -> None:
+        began(self)
+        turn.append(timezone.now())
+
+    monkeypatch.setattr(transaction.Atomic, "__enter__", wait_for_turn)
+    heart.beat()
+    heart.worker.refresh_from_db()
+    assert turn
+    assert heart.worker.last_beat_at >= turn[0]
