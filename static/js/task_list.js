@@ -26,14 +26,16 @@ async function askOutlooks() {
   for (const row of table.querySelectorAll("tr[data-task]:has([data-state=running])")) {
     const url = `/api/v1/tasks/${row.dataset.task}/outlook`;
     const answer = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
+    if ([401, 403].includes(answer?.status)) clearInterval(asking); // signed out
     if (!answer?.ok) return;
     const { task_done: left } = await answer.json();
     row.querySelector('[data-cell="left"]').textContent = left ? `${left.text} left` : "";
   }
 }
 
+const asking = table && setInterval(askOutlooks, OUTLOOK_MS);
+
 if (table) {
-  setInterval(askOutlooks, OUTLOOK_MS);
   const { stream, epoch, seq } = table.dataset;
   const reload = async () => {
     location.reload();

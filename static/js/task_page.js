@@ -161,6 +161,7 @@ async function askOutlook() {
   if (document.hidden || OVER.includes(state.state)) return;
   const answer = await fetch(page.dataset.outlook, { headers: { Accept: "application/json" } }).catch(() => null);
   if (answer?.ok) showOutlook(await answer.json());
+  else if ([401, 403, 404].includes(answer?.status)) clearInterval(asking); // signed out, or no access any more
 }
 
 function showOutlook({ waiting_text, estimate_text }) {
@@ -174,4 +175,4 @@ const first = await takeSnapshot();
 const client = new LiveClient(document.querySelector("[data-freshness]"));
 client.follow(`task:${page.dataset.task}`, first, apply, takeSnapshot);
 client.follow("cluster", first.cluster, applyCluster, async () => (await takeSnapshot()).cluster);
-setInterval(askOutlook, OUTLOOK_MS);
+const asking = setInterval(askOutlook, OUTLOOK_MS);
