@@ -18,6 +18,7 @@ matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
 from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
 from engine.simulation.performance.metrics import Span, StepTime  # noqa: E402
 
@@ -51,11 +52,13 @@ def _draw_panel(panel: Panel, ax: Axes) -> None:
     for (mode, points), colour in zip(panel.series.items(), COLOURS, strict=False):
         counts, values = zip(*points, strict=True)
         ax.plot(counts, values, marker="o", markersize=3.5, color=colour, label=mode)
-        ax.set_xticks(counts, [str(count) for count in counts])
     ax.set_xscale("log", base=2)
     ax.set_xticks(counts, [str(count) for count in counts])
     if panel.is_log:
         ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_minor_formatter(NullFormatter())
     else:
         ax.set_ylim(bottom=0)
     ax.set_xlabel("tasks")
@@ -94,7 +97,7 @@ def swim_lanes(
     ax.set_title(title, fontsize=10)
     names = {"generating": ROLLOUT, "waiting to train": WAITING, "training": TRAINING}
     patches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in names.values()]
-    ax.legend(patches, names, loc="upper right", fontsize=7)
+    figure.legend(patches, names, loc="lower right", fontsize=7, ncols=3, frameon=False)
     figure.tight_layout()
     _save(figure, path)
 
