@@ -7,7 +7,9 @@ it is measured. Levels of sequences at work, each a tenth above the one before, 
 that was last seen at them, as a moving mean. The limit is the lowest level that comes within
 `ENOUGH` of the fastest, and one level more from time to time, to find out whether that is still so.
 
-Speed is tokens a second *of work*: an engine that nobody asks anything is not slow.
+Speed is tokens a second *of work*: an engine that nobody asks anything is not slow. Sequences are
+those at work on average meanwhile: at the end there are often fewer, for which the speed of many
+would then be remembered.
 """
 
 from __future__ import annotations
@@ -51,14 +53,23 @@ def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurren
     """Add what the workers' counters tell since last time, and set the limit by it."""
     tokens = sum(worker.tokens for worker in workers)
     busy_s = sum(worker.busy_s for worker in workers) / len(workers)
+    sequence_s = sum(worker.sequence_s for worker in workers)
     preemptions = sum(worker.preemptions for worker in workers)
     worked_s, made = busy_s - before.busy_s, tokens - before.tokens
-    counted = replace(before, seen_at=now, tokens=tokens, busy_s=busy_s, preemptions=preemptions)
+    counted = replace(
+        before,
+        seen_at=now,
+        tokens=tokens,
+        busy_s=busy_s,
+        sequence_s=sequence_s,
+        preemptions=preemptions,
+    )
     if worked_s < 0 or made < 0 or preemptions < before.preemptions or not before.seen_at:
         return counted  # a worker restarted, joined or left
     if worked_s < MIN_BUSY_S:
         return before
-    level = level_of(sum(worker.num_running for worker in workers))
+    at_work = (sequence_s - before.sequence_s) / worked_s
+    level = level_of(at_work or sum(worker.num_running for worker in workers))
     speeds = _with_sight(before.speeds, level, made / worked_s)
     probing = _probe(speeds, now - before.probed_at, preemptions > before.preemptions)
     is_probed = probing.is_settled and now - before.probed_at >= PROBE_EVERY_S + PROBE_FOR_S
@@ -70,7 +81,7 @@ def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurren
     )
 
 
-def level_of(sequences: int) -> int:
+def level_of(sequences: float) -> int:
     """Index of the level that so many sequences at work belong to."""
     return max(0, floor(log(max(1, sequences)) / log(GROWTH)))
 
@@ -89,7 +100,7 @@ def best_level(speeds: tuple[float, ...]) -> int:
 def _with_sight(speeds: tuple[float, ...], level: int, speed: float) -> tuple[float, ...]:
     found = [*speeds, *[0.0] * (level + 1 - len(speeds))]
     mean = found[level]
-    if speed < COLLAPSE * mean:
+    if speed < COLLAPSE * mean and level >= best_level(speeds) - LEAP:
         found = [0.0] * (level + 1)
     found[level] = speed if not any(found) or not mean else mean + MEMORY * (speed - mean)
     return tuple(found)

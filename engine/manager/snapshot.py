@@ -177,6 +177,7 @@ class WorkerView:
     # Since it started
     tokens: int = 0  # generated; what is computed again after a preemption does not count
     busy_s: float = 0.0  # in which its engine or trainer computed
+    sequence_s: float = 0.0  # the same, times the sequences then at work; 0: it does not say
     preemptions: int = 0  # sequences put back to wait for lack of KV
 
 
@@ -190,6 +191,7 @@ class Concurrency:
     seen_at: float = 0.0  # the counters below are of then
     tokens: int = 0
     busy_s: float = 0.0
+    sequence_s: float = 0.0
     preemptions: int = 0
     probed_at: float = 0.0  # when more than the best level was last allowed
 

@@ -36,6 +36,7 @@ class EngineStats:
     preemptions: int = 0  # sequences put back to wait for lack of KV, since the engine was made
     errors: int = 0  # sequences that ended in an error
     busy_s: float = 0.0  # in which it computed, since the engine was made
+    sequence_s: float = 0.0  # the same, times the sequences that were then in slots
 
 
 class RolloutEngine(Protocol):

@@ -45,7 +45,7 @@ class EngineThread:
         self._is_closed = False
         self._kv_tokens = 0  # most that was ever free: all of it, before the first sequence
         self._has_told_adapters = False
-        self._busy_s = 0.0
+        self._busy_s = self._sequence_s = 0.0
         made: Future[RolloutEngine] = Future()
         self._thread = threading.Thread(
             target=self._live, args=(make, made), name="rollout engine", daemon=True
@@ -147,7 +147,9 @@ class EngineThread:
                 ended, self._ended = self._ended, []
             began = time.monotonic()
             done = self._tick(requests, unwanted, ended)
-            self._busy_s += time.monotonic() - began
+            took_s = time.monotonic() - began
+            self._busy_s += took_s
+            self._sequence_s += took_s * self._engine.stats().num_running
             self._stats = self._look()
             if done:
                 self._deliver(done)
@@ -163,6 +165,7 @@ class EngineThread:
             kv_tokens=stats.kv_tokens or self._kv_tokens,
             adapter_slots=stats.adapter_slots or slots,
             busy_s=self._busy_s,
+            sequence_s=self._sequence_s,
         )
 
     def _tick(

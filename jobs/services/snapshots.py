@@ -256,5 +256,6 @@ def _worker_view(worker: Worker) -> WorkerView:
         num_running=stats.get("num_running", 0),
         tokens=stats.get("tokens_generated", 0),
         busy_s=stats.get("busy_s", 0.0),
+        sequence_s=stats.get("sequence_s", 0.0),
         preemptions=stats.get("preemptions", 0),
     )

@@ -50,7 +50,7 @@ class LockstepEngine:
         self.cost, self.now, self.is_multi_lora = cost, now, is_multi_lora
         self.is_paused = False
         self.steps = 0.0  # decode steps done
-        self.busy_s = 0.0
+        self.busy_s = self.sequence_s = 0.0
         self.tokens = 0.0  # generated, not counting those of preempted turns a second time
         self.preemptions = 0
         self.owner_s: dict[str, float] = {}  # device-seconds: time, shared among those at work
@@ -92,6 +92,7 @@ class LockstepEngine:
         if not self.is_working or passed_s <= 0:
             return
         self.busy_s += passed_s
+        self.sequence_s += passed_s * self._num_running
         for owner, count in self._owners.items():
             self.owner_s[owner] += passed_s * count / self._num_running
         stalled_s = min(passed_s, self._stall_s)

@@ -81,6 +81,7 @@ class RolloutWorker:
             num_running=engine.num_running,
             tokens=int(engine.tokens),
             busy_s=engine.busy_s,
+            sequence_s=engine.sequence_s,
             preemptions=engine.preemptions,
         )
         return self.view
