@@ -45,13 +45,15 @@ class Contest:
 
     name: str
     model: CostModel
+    window_s: float  # after as long a warm-up as a quarter of it
     kinds: tuple[Kind, Kind]
     weights: tuple[float, float] = (1.0, 1.0)
 
 
 CONTESTS = tuple(
-    Contest(f"{name}, {model.name}", model, kinds, weights)
-    for model in (TRAINER_BOUND, ROLLOUT_BOUND)
+    Contest(f"{name}, {model.name}", model, window_s, kinds, weights)
+    # Passes are few and large: shares are seen once there were some hundred.
+    for model, window_s in ((TRAINER_BOUND, 2400.0), (ROLLOUT_BOUND, 800.0))
     for name, kinds, weights in (
         ("answers 100 to 1", (LONG, SHORT), (1.0, 1.0)),
         ("weights 3 to 1", (GSM, GSM), (3.0, 1.0)),
@@ -80,7 +82,8 @@ def tasks_of(tenant: str, kind: Kind, count: int, num_steps: int = ENDLESS) -> l
     return [TaskSpec(f"{tenant}-{n:04d}", kind, num_steps, tenant=tenant) for n in range(count)]
 
 
-def hold(contest: Contest, warm_up_s: float, window_s: float) -> Shares:
+def hold(contest: Contest, window_s: float) -> Shares:
+    warm_up_s = window_s / 4
     names = ("first", "second")
     specs = [
         spec
@@ -129,8 +132,8 @@ def _first_commit_s(specs: Sequence[TaskSpec], give_up_s: float) -> float:
 
 
 def jobs(quick: bool) -> dict[str, partial[Shares] | partial[Flood]]:
-    window_s = 200.0 if quick else 800.0
-    contests = {c.name: partial(hold, c, 200.0, window_s) for c in CONTESTS}
+    share = 0.25 if quick else 1.0
+    contests = {c.name: partial(hold, c, share * c.window_s) for c in CONTESTS}
     return {"flood": partial(flood, 100 if quick else 1000), **contests}
 
 
