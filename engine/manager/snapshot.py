@@ -9,7 +9,6 @@ persists each by a conditional update and sends the stage call on commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -68,7 +67,8 @@ class StepView:
 
     number: int  # generates version number + 1
     state: str  # "open" | "ready" | "training"
-    groups: tuple[GroupView, ...] = ()  # those not finished; empty where state is not "open"
+    # Those not finished, in order of their indexes; empty where state is not "open"
+    groups: tuple[GroupView, ...] = ()
     num_finished: int = 0  # groups
     version: int = -1  # policy version that generates its groups; -1: `number`, strictly on-policy
     ready_order: int = 0  # place in the FIFO of ready steps; 0 while open
@@ -87,45 +87,47 @@ class StepView:
     @cached_property
     def waiting(self) -> tuple[GroupView, ...]:
         """Groups to be dispatched, in order."""
-        return tuple(sorted(_in_state(self.groups, "waiting"), key=lambda g: (g.index, g.id)))
+        return tuple([group for group in self.groups if group.state == "waiting"])
 
     @cached_property
     def dispatched(self) -> tuple[GroupView, ...]:
         """Groups under way, in order."""
-        return tuple(sorted(_in_state(self.groups, "dispatched"), key=lambda g: (g.index, g.id)))
+        return tuple([group for group in self.groups if group.state == "dispatched"])
 
     @cached_property
     def unseen(self) -> tuple[GroupView, ...]:
         """Of these, the ones that Redis knows nothing of."""
-        return tuple(group for group in self.dispatched if not group.whereabouts)
+        return tuple([group for group in self.dispatched if not group.whereabouts])
 
     @cached_property
     def presences(self) -> tuple[Presence, ...]:
         """Where the trajectories of the dispatched groups are, by place."""
-        found: dict[str, tuple[int, float, float]] = {}  # tuples: a plan sees tens of thousands
+        found: dict[str, list[float]] = {}  # plain lists: a plan sees tens of thousands of groups
         for group in self.dispatched:
             for where in group.whereabouts:
-                count, earliest, latest = found.get(where.place, (0, where.since, where.since))
-                found[where.place] = (
-                    count + where.count,
-                    min(earliest, where.since),
-                    max(latest, where.since),
-                )
-        return tuple(Presence(place, *figures) for place, figures in found.items())
+                since = where.since
+                so_far = found.get(where.place)
+                if so_far is None:
+                    found[where.place] = [where.count, since, since]
+                    continue
+                so_far[0] += where.count
+                if since < so_far[1]:
+                    so_far[1] = since
+                elif since > so_far[2]:
+                    so_far[2] = since
+        return tuple(Presence(place, int(n), *times) for place, (n, *times) in found.items())
 
     @cached_property
     def worst(self) -> tuple[GroupView, ...]:
         """The group with most errors and the one with most attempts; empty if there is none."""
         if not self.groups:
             return ()
+        errors = max([group.errors for group in self.groups])
+        attempt = max([group.attempt for group in self.groups])
         return (
-            max(self.groups, key=lambda g: (g.errors, -g.index)),
-            max(self.groups, key=lambda g: (g.attempt, -g.index)),
+            next(group for group in self.groups if group.errors == errors),
+            next(group for group in self.groups if group.attempt == attempt),
         )
-
-
-def _in_state(groups: Iterable[GroupView], state: str) -> list[GroupView]:
-    return [group for group in groups if group.state == state]
 
 
 @dataclass(frozen=True)
