@@ -5,9 +5,10 @@ waits in its line: nobody gains, first steps come later because everybody genera
 line is first in first out, so that it, and not the tenants' weights, would decide who is served.
 
 By Little's law a trainer is kept busy if the steps under way hold as many seconds of training as
-their rollout takes by the clock. So much, and half as much again because rollouts vary, and two
-passes that wait, may be under way; the next step that begins beyond that is chosen when a pass
-ends, in fair order. Where rollout is the bottleneck the bound is out of reach.
+their rollout takes by the clock. So much, and a quarter more because rollouts vary, and a pass that
+waits, may be under way; the next step that begins beyond that is chosen when a pass ends, in fair
+order: whoever is next and may not begin keeps back all who come after. Where rollout is the
+bottleneck the bound is out of reach.
 
 Under a policy that lets tasks finish together, those with furthest to go are never held back, and
 the others sooner, if all that is left to train takes less time than the furthest has to go: ending
@@ -22,10 +23,9 @@ from __future__ import annotations
 from .snapshot import StepView, TaskView
 from .world import World
 
-SLACK = 1.5  # times the rollout's length; and so many passes that wait
-PASSES_WAITING = 2
+SLACK = 1.25  # times the rollout's length; and so many passes that wait
+PASSES_WAITING = 1
 TIGHT_SLACK = 0.7  # for tasks that need not hurry
-TIGHT_PASSES_WAITING = 1
 FURTHEST = 0.85  # of the longest time that a task still needs: as good as that, for estimates err
 FIRST_STEPS = 8  # for each trainer, before any costs are known
 FIRST_STEP_EVERY_S = 5.0
@@ -46,6 +46,7 @@ class Pace:
             self._furthest_s = max(map(self._costs.remaining_s, going_on), default=0.0)
             left_s = sum((t.max_steps - t.version) * self._costs.pass_s(t) for t in going_on)
             self._is_tight = left_s < self._furthest_s * self._num_trainers
+        self._is_full = False
         self._under_way_s = 0.0
         self._weighted_latency = 0.0  # of the steps begun, by their seconds of training
         self._longest_pass_s = 0.0
@@ -68,20 +69,24 @@ class Pace:
         self._longest_pass_s = max(self._longest_pass_s, pass_s)
 
     def holds_back(self, task: TaskView, step: StepView) -> bool:
-        """Whether the step is not to begin yet. A step once begun is never held back."""
+        """Whether the step is not to begin yet; to be asked of steps in fair order. A step once
+        begun is never held back."""
         is_begun = (task.id, step.number) in self._begun
         if not self._num_trainers or is_begun or self._is_furthest(task):
             return False
+        if self._is_full:
+            return True
         pass_s = self._costs.pass_s(task)
         if not pass_s:
             more = abs(self._now - self._began_at) // FIRST_STEP_EVERY_S
-            return len(self._begun) >= FIRST_STEPS * self._num_trainers + more
+            self._is_full = len(self._begun) >= FIRST_STEPS * self._num_trainers + more
+            return self._is_full
         slack = TIGHT_SLACK if self._is_tight else SLACK
-        passes_waiting = TIGHT_PASSES_WAITING if self._is_tight else PASSES_WAITING
         under_way_s = self._under_way_s + pass_s
         latency_s = (self._weighted_latency + pass_s * self._costs.rollout_s(task)) / under_way_s
-        waiting_s = passes_waiting * max(self._longest_pass_s, pass_s)
-        return self._under_way_s > (slack * latency_s + waiting_s) * self._num_trainers
+        waiting_s = PASSES_WAITING * max(self._longest_pass_s, pass_s)
+        self._is_full |= self._under_way_s > (slack * latency_s + waiting_s) * self._num_trainers
+        return self._is_full
 
     def _is_furthest(self, task: TaskView) -> bool:
         return 0 < FURTHEST * self._furthest_s <= self._costs.remaining_s(task)

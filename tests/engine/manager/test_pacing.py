@@ -29,7 +29,7 @@ ROOMY = worker("r#1", "rollout", slots=1_000)
 
 
 def costly(id: str, **fields: object) -> TaskView:
-    """A pass takes 10 s, a rollout 20: two and a half passes may be under way, and two wait."""
+    """A pass takes 10 s, a rollout 20: two and a half passes may be under way, and one wait."""
     return task(id, **{"pass_s": 10.0, "rollout_s": 20.0, **fields})
 
 
@@ -47,11 +47,11 @@ def under_way(count: int) -> list[TaskView]:
 NEW = costly("new", step=open_step(waiting("n")))
 
 
-@pytest.mark.parametrize(("count", "begins"), [(0, True), (5, True), (6, False)])
+@pytest.mark.parametrize(("count", "begins"), [(0, True), (3, True), (4, False)])
 def test_a_step_begins_while_the_trainer_has_less_under_way_than_it_can_use(
     count: int, begins: bool
 ) -> None:
-    """1.5 · 20 s + 2 · 10 s = 50 s, so five passes and the one that begins now."""
+    """1.25 · 20 s + 10 s = 35 s, so three passes and the one that begins now."""
     assert begun(*under_way(count), NEW) == ({"new"} if begins else set())
 
 
@@ -62,8 +62,8 @@ def test_steps_in_line_and_in_training_count_as_under_way() -> None:
 
 def test_a_second_trainer_can_use_twice_as_much() -> None:
     other = worker("s#1", "training")
-    assert begun(*under_way(10), NEW, trainers=(TRAINER, other)) == {"new"}
-    assert begun(*under_way(11), NEW, trainers=(TRAINER, other)) == set()
+    assert begun(*under_way(7), NEW, trainers=(TRAINER, other)) == {"new"}
+    assert begun(*under_way(8), NEW, trainers=(TRAINER, other)) == set()
 
 
 def test_a_step_once_begun_is_never_held_back() -> None:
@@ -74,7 +74,7 @@ def test_a_step_once_begun_is_never_held_back() -> None:
 
 def test_a_task_without_costs_of_its_own_is_paced_by_those_of_others() -> None:
     fresh = task("fresh", step=open_step(waiting("f")))
-    assert begun(*under_way(5), fresh) == {"fresh"}
+    assert begun(*under_way(3), fresh) == {"fresh"}
     assert begun(*under_way(9), fresh) == set()
 
 
@@ -100,7 +100,16 @@ def test_the_papers_schedule_is_not_paced() -> None:
 def test_who_begins_next_is_decided_by_fair_order() -> None:
     had_much = costly("much", virtual_time=500.0, step=open_step(waiting("m")))
     had_little = costly("little", virtual_time=100.0, step=open_step(waiting("l")))
-    assert begun(*under_way(5), had_much, had_little) == {"little"}
+    assert begun(*under_way(3), had_much, had_little) == {"little"}
+
+
+def test_whoever_is_held_back_keeps_back_all_who_come_after() -> None:
+    """A small pass would still fit under the bound, but it is not its turn."""
+    due = costly("due", step=open_step(waiting("d")))
+    small = costly("small", pass_s=1.0, rollout_s=300.0, virtual_time=50.0)
+    small = replace(small, steps=(open_step(waiting("s")),))
+    assert begun(*under_way(4), small) == {"small"}
+    assert begun(*under_way(4), due, small) == set()
 
 
 def test_a_step_that_is_held_back_says_so_and_stops_nobody() -> None:
