@@ -107,6 +107,7 @@ class Generation:
     digest: str = ""  # of the adapter weights that were really applied
     started_at: float = 0.0  # epoch s, prefill began
     finished_at: float = 0.0  # epoch s
+    device_s: float = 0.0  # its share of the engine's work; 0: not told
     error: str = ""
     prompt_logprobs: tuple[float, ...] = ()  # of ids[1:], each given those before it, if asked for;
     # of log_softmax(logits / temperature)
@@ -135,6 +136,7 @@ class Turn:
     observation: str = ""  # the environment's answer, for people
     worker: str = ""  # name of the rollout worker
     calls: tuple[ToolCall, ...] = ()  # tools that it asked for
+    device_s: float = 0.0  # its share of the engine's work; 0: not told
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ def with_turn(trajectory: Trajectory, generation: Generation, worker: str) -> Tr
         started_at=generation.started_at,
         finished_at=generation.finished_at,
         worker=worker,
+        device_s=generation.device_s,
     )
     return replace(
         trajectory,

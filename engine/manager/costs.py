@@ -13,7 +13,7 @@ from statistics import fmean
 
 from .snapshot import TaskView
 
-UNKNOWN_S_PER_TOKEN = 1e-3  # the same for all, so shares come out right whatever it is
+UNKNOWN_S_PER_TOKEN = 1e-5  # the same for all; too little, so that nobody pays for a guess
 
 
 class Costs:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from ..types import Generation, GenerationRequest
+from .device_share import DeviceShare
 from .protocol import EngineStats, RolloutEngine
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class EngineThread:
         self._kv_tokens = 0  # most that was ever free: all of it, before the first sequence
         self._has_told_adapters = False
         self._busy_s = self._sequence_s = 0.0
+        self._share = DeviceShare()
         made: Future[RolloutEngine] = Future()
         self._thread = threading.Thread(
             target=self._live, args=(make, made), name="rollout engine", daemon=True
@@ -149,10 +151,16 @@ class EngineThread:
             done = self._tick(requests, unwanted, ended)
             took_s = time.monotonic() - began
             self._busy_s += took_s
-            self._sequence_s += took_s * self._engine.stats().num_running
+            running = self._engine.stats().num_running + len(done)
+            self._sequence_s += took_s * running
+            self._share.worked(time.time(), took_s, running)
             self._stats = self._look()
             if done:
-                self._deliver(done)
+                self._deliver([self._charged(generation) for generation in done])
+
+    def _charged(self, generation: Generation) -> Generation:
+        share = self._share.between(generation.started_at, generation.finished_at)
+        return replace(generation, device_s=share)
 
     def _look(self) -> EngineStats:
         """The engine's picture; what fits at all is worked out where it does not say."""

@@ -48,6 +48,9 @@ class Step(models.Model):
     num_refused = models.PositiveIntegerField(
         default=0, help_text="trajectories of another version, refused"
     )
+    device_s = models.FloatField(
+        default=0.0, help_text="rollout device-seconds of its finished groups"
+    )
     metrics = models.JSONField(default=dict, help_text="engine.training.trainer's, at commit")
 
     tenant_path = "task__tenant"

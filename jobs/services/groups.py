@@ -80,7 +80,7 @@ def _commit_group(group: Group, attempt: int, trajectories: list[Trajectory], wo
     task = group.step.task
     computed = tokens + sum(_observed(trajectory) for trajectory in trajectories)
     _charge(task, computed)
-    costs.learn_group(task, trajectories, computed)
+    costs.learn_group(group.step, trajectories, computed)
     spans = save_group_spans(group, trajectories, worker)
     notice = {"step": group.step.number, "index": group.index, "id": str(group.pk)}
     events.record([events.Event(task.stream, "group", {**notice, "rewards": rewards}), *spans])

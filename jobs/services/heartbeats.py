@@ -20,7 +20,6 @@ from django.utils import timezone
 
 from engine.manager.leases import BEAT_LIMIT_S
 from jobs.models import Worker
-from jobs.services.costs import PRICE, TokenPrice
 from jobs.services.planner_bell import ring_planner
 
 BEAT_S = 2.0
@@ -74,7 +73,6 @@ class Heartbeat:
             transaction.on_commit(ring_planner)
         self.incarnation = str(self.worker.pk)
         self._stats, self._tend = stats, tend
-        self._price = TokenPrice()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -104,18 +102,11 @@ class Heartbeat:
         SQLite lets one write at a time: what a beat waits for its turn is no silence of the worker,
         so the moment is that of the turn.
         """
-        figures = self._figures()
+        figures = self._stats()
         mine = Worker.objects.filter(pk=self.worker.pk, stopped_at=None)
         with transaction.atomic():
             if not mine.update(last_beat_at=timezone.now(), stats=figures):
                 self._come_back()
-
-    def _figures(self) -> dict[str, Any]:
-        """What the process tells of itself, and what a token costs it, where it generates any."""
-        stats = self._stats()
-        if "busy_s" in stats and "tokens_generated" in stats:
-            stats = {**stats, PRICE: self._price.see(stats["tokens_generated"], stats["busy_s"])}
-        return stats
 
     def _come_back(self) -> None:
         """This process was stopped for so long that its row was closed or thrown away."""

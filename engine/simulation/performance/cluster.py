@@ -217,11 +217,12 @@ class Cluster:
         del step.unfinished[group.id]
         step.tokens += group.tokens
         task.group_tokens.add(task.spec.kind.prompt_tokens + group.tokens)
-        task.group_s.add(device_s)
+        step.device_s += device_s
         if not step.unfinished:
             self._num_ready += 1
             step.state, step.ready_at, step.ready_order = "ready", self.now, self._num_ready
             task.rollout_s.add(self.now - step.begun_at)
+            task.group_s.add(step.device_s / task.spec.batch_size)
         step.touch()
         self._ring(self._group_lag_s if step.unfinished else 0.0)
 

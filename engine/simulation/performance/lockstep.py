@@ -38,6 +38,8 @@ class Sequence:
     since_step: float = 0.0
     order: int = -1  # of admission; -1: it waits
     left: float = field(init=False)  # tokens still to generate, when it last waited
+    device_s: float = 0.0  # its share of the engine's work, when it last left
+    share_before: float = 0.0
 
     def __post_init__(self) -> None:
         self.left = float(self.tokens)
@@ -51,6 +53,7 @@ class LockstepEngine:
         self.is_paused = False
         self.steps = 0.0  # decode steps done
         self.busy_s = self.sequence_s = 0.0
+        self.share_s = 0.0  # device-seconds of a sequence that is always at work
         self.tokens = 0.0  # generated, not counting those of preempted turns a second time
         self.preemptions = 0
         self.owner_s: dict[str, float] = {}  # device-seconds: time, shared among those at work
@@ -93,6 +96,7 @@ class LockstepEngine:
             return
         self.busy_s += passed_s
         self.sequence_s += passed_s * self._num_running
+        self.share_s += passed_s / self._num_running
         for owner, count in self._owners.items():
             self.owner_s[owner] += passed_s * count / self._num_running
         stalled_s = min(passed_s, self._stall_s)
@@ -147,6 +151,7 @@ class LockstepEngine:
     def _start(self, sequence: Sequence, held: float) -> None:
         self._num_admitted += 1
         sequence.order, sequence.since_step = self._num_admitted, self.steps
+        sequence.share_before = self.share_s
         self._stall_s += sequence.unread * self.cost.prefill_s
         heapq.heappush(self._ends, (self.steps + sequence.left, sequence.order, sequence))
         if self.cost.kv_tokens:
@@ -161,6 +166,7 @@ class LockstepEngine:
         left = sequence.left - (self.steps - sequence.since_step)
         held = sequence.context + sequence.tokens - left
         sequence.left, sequence.order = max(0.0, left), -1
+        sequence.device_s += self.share_s - sequence.share_before
         self._held_at_zero -= held - self.steps
         self._num_running -= 1
         if not self._num_running:

@@ -115,6 +115,7 @@ class Rollout:
             return  # something changed since, and another event is awaited
         worker.engine.advance(self.timeline.now)
         for turn in worker.engine.settle():
+            turn.label.group.device_s += turn.device_s
             self._turn_ended(worker, turn.label)
         self._changed.add(worker)
         self.feed()
@@ -131,7 +132,7 @@ class Rollout:
         group.tokens += flight.episode.num_tokens
         group.touch()
         if not group.flights:
-            self.finished(group, group.tokens * worker.s_per_token)
+            self.finished(group, group.device_s)
 
     def _tool_answered(self, worker: RolloutWorker, flight: Flight) -> None:
         flight.move(f"queue:{worker.queue}", self.timeline.now)

@@ -60,6 +60,7 @@ class Group:
     dispatched_at: float = 0.0
     flights: list[Flight] = field(default_factory=list)  # unfinished
     tokens: int = 0  # of those that are over
+    device_s: float = 0.0  # of the turns that are over
     _view: GroupView | None = None
 
     def touch(self) -> None:
@@ -99,6 +100,7 @@ class Step:
     dispatched_at: float = 0.0  # to a trainer
     holder: str = ""
     tokens: int = 0  # generated
+    device_s: float = 0.0  # rollout device-seconds of its finished groups
     begun_at: float = 0.0  # its first group was sent
     ready_at: float = 0.0
     trained_at: float = 0.0  # its pass began

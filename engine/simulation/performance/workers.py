@@ -26,11 +26,10 @@ class RolloutWorker:
         self.engine = LockstepEngine(cost, now, is_multi_lora)
         self.own: deque[Flight] = deque()  # later turns, whose KV it holds
         self.generation = 0  # of the event that it waits for
-        self.s_per_token = 0.0  # between the last two beats
         self.spans: list[Span] = []
         self._at_work_since: float | None = None
         self._tokens_before = 0.0
-        self._told = (0.0, 0.0)  # busy seconds and tokens as of the last beat
+        self._told = 0.0  # tokens as of the last beat
         self.started_at = now
         self.view = self.tell(now)
 
@@ -62,10 +61,7 @@ class RolloutWorker:
         """A heartbeat."""
         engine = self.engine
         engine.advance(now)
-        busy_s, tokens = self._told
-        if engine.tokens > tokens:
-            self.s_per_token = (engine.busy_s - busy_s) / (engine.tokens - tokens)
-        self._told = engine.busy_s, engine.tokens
+        tokens, self._told = self._told, engine.tokens
         kv = engine.cost.kv_tokens if engine.cost.tells_kv else 0
         self.view = WorkerView(
             incarnation=self.name,
