@@ -1,11 +1,18 @@
 """How many sequences the engines of a base model get at once, found by feedback.
 
-More sequences a batch mean more tokens a second, up to where the device is full; beyond that each
-only takes longer, and where KV runs out, preempted ones are computed again and the speed falls.
-Where that is depends on the model, the device, and the lengths that tenants happen to ask for, so
-it is measured. Levels of sequences at work, each a tenth above the one before, keep the speed
-that was last seen at them, as a moving mean. The limit is the lowest level that comes within
-`ENOUGH` of the fastest, and one level more from time to time, to find out whether that is still so.
+More sequences a batch mean more tokens a second, up to where the device is full, and from there on
+they do no harm but to latency, until KV runs out: then preempted ones are computed again and the
+speed falls. Where that is depends on the model, the device, and the lengths that tenants happen to
+ask for. So engines get as many as they have slots for until the first preemption, and from then on
+what is best is searched for; after a time without any the limit is lifted again.
+
+Levels of sequences at work, each a tenth above the one before, keep the speed that was last seen at
+them, as a moving mean. The limit is the lowest level that comes within `ENOUGH` of the fastest. As
+long as that is the highest level seen, higher ones are tried in leaps; then what is between, above
+and below; and from time to time its neighbours once more, to find out whether it is still so. Where
+the speed at a level collapses, the load is another one, and all that was known is forgotten. On a
+machine whose cores also train, speeds vary twofold for reasons of their own; so the limit never
+falls below a quarter of the fewest sequences at which any was preempted.
 
 Speed is tokens a second *of work*: an engine that nobody asks anything is not slow. Sequences are
 those at work on average meanwhile: at the end there are often fewer, for which the speed of many
@@ -28,8 +35,9 @@ COLLAPSE = 0.6  # of a level's mean: no jitter any more
 MIN_BUSY_S = 1.0  # of work, between two sights
 PROBE_EVERY_S = 60.0
 PROBE_FOR_S = 10.0
-FIRST_LIMIT = 64  # sequences, before anything was seen
-MIN_LIMIT = 8
+CALM_S = 600.0  # without a preemption, after which nothing is limited any more
+FLOOR = 2 * LEAP  # levels: a quarter as many sequences
+MIN_LIMIT = 8  # sequences
 
 
 def adapt(world: World) -> list[SetConcurrency]:
@@ -42,7 +50,7 @@ def adapt(world: World) -> list[SetConcurrency]:
         workers = world.workers("rollout", base_model)
         if not workers or not any(worker.busy_s for worker in workers):
             continue
-        before = known.get(base_model, Concurrency(base_model, limit=FIRST_LIMIT))
+        before = known.get(base_model, Concurrency(base_model))
         after = see(before, workers, world.snapshot.now)
         if after != before:
             commands.append(SetConcurrency(after))
@@ -71,14 +79,26 @@ def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurren
     at_work = (sequence_s - before.sequence_s) / worked_s
     level = level_of(at_work or sum(worker.num_running for worker in workers))
     speeds = _with_sight(before.speeds, level, made / worked_s)
-    probing = _probe(speeds, now - before.probed_at, preemptions > before.preemptions)
+    state = _with_preemptions(replace(counted, speeds=speeds), before, level)
+    if not state.preempted_at or now - state.preempted_at >= CALM_S:
+        return replace(state, limit=0, preempted_at=0.0, preempted_level=-1)
+    probing = _probe(speeds, now - before.probed_at, state.preempted_at == now)
     is_probed = probing.is_settled and now - before.probed_at >= PROBE_EVERY_S + PROBE_FOR_S
+    allowed = max(probing.level, state.preempted_level - FLOOR)
     return replace(
-        counted,
-        speeds=speeds,
-        limit=max(MIN_LIMIT, sequences_at(probing.level)),
+        state,
+        limit=max(MIN_LIMIT, sequences_at(allowed)),
         probed_at=now if is_probed or not probing.is_settled else before.probed_at,
     )
+
+
+def _with_preemptions(state: Concurrency, before: Concurrency, level: int) -> Concurrency:
+    """With what the last sight says of them."""
+    if state.preemptions == before.preemptions:
+        return state
+    known = before.preempted_level
+    lowest = level if known < 0 else min(level, known)
+    return replace(state, preempted_at=state.seen_at, preempted_level=lowest)
 
 
 def level_of(sequences: float) -> int:

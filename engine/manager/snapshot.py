@@ -196,6 +196,8 @@ class Concurrency:
     sequence_s: float = 0.0
     preemptions: int = 0
     probed_at: float = 0.0  # when more than the best level was last allowed
+    preempted_at: float = 0.0  # when a preemption was last seen; 0: never
+    preempted_level: int = -1  # the lowest level at which, since the limit began to hold
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import pytest
 
 from engine.manager import plan
 from engine.manager.concurrency import (
+    CALM_S,
     ENOUGH,
-    FIRST_LIMIT,
     GROWTH,
     MIN_LIMIT,
     best_level,
@@ -40,45 +40,70 @@ def run(
     speed: Speed,
     seconds: int,
     state: Concurrency | None = None,
-    demand: int = 100_000,
+    *,
+    demand: int = 5_000,
+    most: int = 10**9,
     now: float = 1_000.0,
 ) -> tuple[Concurrency, list[int]]:
-    """An engine that has as many sequences as it may and beats every 2 s. Returns the limits."""
-    state = state or Concurrency("smollm2", limit=FIRST_LIMIT)
-    tokens, busy_s, running, limits = state.tokens, state.busy_s, min(state.limit, demand), []
+    """An engine that has as many sequences as it may, preempts beyond `most`, and beats every 2 s.
+    Returns how many it had."""
+    state = state or Concurrency("smollm2")
+    tokens, busy_s, preemptions = state.tokens, state.busy_s, state.preemptions
+    running, found = min(state.limit or demand, demand), []
     for beat in range(seconds // 2):
         tokens, busy_s = tokens + round(2 * speed(running)), busy_s + 2.0
-        engine = worker("r#1", "rollout", num_running=running, tokens=tokens, busy_s=busy_s)
+        preemptions += running > most
+        counters = {"tokens": tokens, "busy_s": busy_s, "preemptions": preemptions}
+        engine = worker("r#1", "rollout", num_running=running, **counters)
         state = see(state, [engine], now + 2 * beat)
-        running = min(state.limit, demand)
-        limits.append(running)
-    return state, limits
+        running = min(state.limit or demand, demand)
+        found.append(running)
+    return state, found
 
 
 @pytest.mark.parametrize("half", [10, 100, 1_000])
-def test_a_saturating_engine_is_filled_until_more_no_longer_helps(half: int) -> None:
-    speed = saturating(half)
-    _, limits = run(speed, 900)
-    reached = [speed(limit) for limit in limits[-150:]]
-    assert min(reached) >= 0.9 * 1_000
-    assert max(limits) <= 100 * half  # nor for ever more
+def test_an_engine_that_never_preempts_gets_all_that_it_has_room_for(half: int) -> None:
+    _, running = run(saturating(half), 900)
+    assert set(running) == {5_000}
+
+
+def test_speeds_that_vary_for_reasons_of_their_own_limit_nothing() -> None:
+    """Every other beat a trainer takes half of the cores."""
+    slow_too = (50.0, 25.0)
+    beats = iter(range(1_000))
+    _, running = run(lambda n: slow_too[next(beats) % 2], 900)
+    assert set(running) == {5_000}
 
 
 @pytest.mark.parametrize("most", [24, 100, 700])
 def test_an_engine_that_thrashes_beyond_a_point_is_kept_near_it(most: int) -> None:
     speed = thrashing(most)
-    _, limits = run(speed, 1_200)
-    served = sum(speed(limit) for limit in limits[-150:]) / 150
+    _, running = run(speed, 1_200, most=most)
+    served = sum(speed(n) for n in running[-150:]) / 150
     assert served >= 0.9 * speed(most)
-    assert max(limits[-150:]) <= most * GROWTH**4
+    assert max(running[-150:]) <= most * GROWTH**4
 
 
 def test_the_limit_follows_a_load_that_changes() -> None:
-    state, _ = run(thrashing(400), 900)
+    state, _ = run(thrashing(400), 900, most=400)
     worse = thrashing(60)
-    _, limits = run(worse, 1_800, state, now=2_000.0)
-    served = sum(worse(limit) for limit in limits[-150:]) / 150
-    assert served >= 0.6 * worse(60)
+    _, running = run(worse, 1_800, state, most=60, now=2_000.0)
+    served = sum(worse(n) for n in running[-150:]) / 150
+    assert served >= 0.75 * worse(60)
+
+
+def test_after_a_while_without_preemptions_nothing_is_limited_any_more() -> None:
+    state, running = run(thrashing(100), 900, most=100)
+    assert running[-1] < 200
+    state, running = run(saturating(10), int(CALM_S) + 100, state, now=2_000.0)
+    assert running[-1] == 5_000
+    assert state.preempted_level == -1
+
+
+def test_the_limit_stays_above_a_quarter_of_what_was_preempted() -> None:
+    """One sequence is as fast as many, and 400 are too many once in a while."""
+    _, running = run(lambda n: 10.0, 600, demand=400, most=399)
+    assert min(running) >= 90
 
 
 def test_levels_grow_by_a_tenth_and_hold_what_they_say() -> None:
@@ -132,5 +157,5 @@ def test_what_was_found_is_kept_by_a_command() -> None:
 
 
 def test_the_limit_never_strangles() -> None:
-    _, limits = run(lambda n: 10.0, 600)  # one sequence is as fast as many
-    assert min(limits[1:]) >= MIN_LIMIT
+    _, running = run(lambda n: 10.0, 600, most=0)
+    assert min(running[1:]) >= MIN_LIMIT
