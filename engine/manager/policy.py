@@ -6,7 +6,7 @@ shipped in the rule that it is named for and in nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ PAPER = Policy("marlaas")
 WITHOUT_ASYNCHRONY = Policy("without_asynchrony", overlaps_training=False)
 WITHOUT_MULTI_LORA = Policy("without_multi_lora", is_multi_lora=False)
 SHIPPED = Policy("shipped", paces=True, adapts=True)
+FINISH_TOGETHER = replace(SHIPPED, name="finish_together", finish_together=True)
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy
@@ -46,5 +47,6 @@ POLICIES: dict[str, Policy] = {
         WITHOUT_ASYNCHRONY,
         WITHOUT_MULTI_LORA,
         SHIPPED,
+        FINISH_TOGETHER,
     )
 }
