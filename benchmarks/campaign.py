@@ -8,9 +8,7 @@ a head start. What is found are the facts that `engine.simulation.performance.me
 from __future__ import annotations
 
 import json
-import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -64,11 +62,6 @@ class Record:
 
 class CampaignFailed(Exception):
     """Tasks failed, or did not end in time; their figures would say nothing."""
-
-
-def leave_in_order() -> None:
-    """Let SIGTERM end the stack, too, as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 class Campaign:

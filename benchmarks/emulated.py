@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import planner
-from benchmarks.campaign import Campaign, Record, Rows, Submission, leave_in_order
+from benchmarks.campaign import Campaign, Record, Rows, Submission
+from benchmarks.ending import leave_in_order
 from benchmarks.processor import CONTROL, Processor, control_cores
 from benchmarks.report import Row, at_most, publish
 from benchmarks.schedule_figures import Figures, compared, figures, in_model_time

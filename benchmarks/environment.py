@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.client import Client
+from benchmarks.ending import leave_in_order
 from benchmarks.learn import BASE, LAST_INTEGER, rows
 from benchmarks.memory import pss_mib
 from benchmarks.report import Row, at_least, at_most, publish
@@ -204,6 +205,7 @@ def weigh(stack: Stack, server: SlowToolServer) -> list[Row]:
 
 
 def main() -> int:
+    leave_in_order()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Client
+from benchmarks.ending import leave_in_order
 from benchmarks.memory import PeakMemory
 from benchmarks.report import Row, at_least, at_most, publish
 from jobs.stack.stack import Stack
@@ -240,6 +241,7 @@ def _token(stack: Stack, tenant: str) -> str:
 
 
 def main() -> int:
+    leave_in_order()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

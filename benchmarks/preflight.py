@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Client
+from benchmarks.ending import leave_in_order
 from benchmarks.learn import BASE
 from benchmarks.report import Row, at_least, at_most, publish
 from jobs.stack.stack import Stack
@@ -178,6 +179,7 @@ def _figures(case: Case, report: dict[str, Any], seconds: float) -> list[Row]:
 
 
 def main() -> int:
+    leave_in_order()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.campaign import Campaign, Record, Submission, leave_in_order
+from benchmarks.campaign import Campaign, Record, Submission
+from benchmarks.ending import leave_in_order
 from benchmarks.learn import BASE, LAST_INTEGER
 from benchmarks.processor import Processor
 from benchmarks.report import Row, at_least, publish

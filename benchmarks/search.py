@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Client
+from benchmarks.ending import leave_in_order
 from benchmarks.learn import BASE, committed, follow
 from benchmarks.report import Row, at_least, at_most, publish
 from benchmarks.stand_ins.mediawiki import Faults, MediaWikiServer
@@ -123,6 +124,7 @@ def submit(client: Client, name: str, dataset: str, tool: dict[str, Any], steps:
 
 
 def main() -> int:
+    leave_in_order()
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
