@@ -7,7 +7,7 @@ the paper's mix scaled down, where training is as dear as rollout and no schedul
 (r + u) / u. Sequential is the policy of that name: one task at a time on the same engine, which
 keeps its own groups' concurrency. All tasks begin at one moment.
 
-usage: python -m benchmarks.real [--quick] [--only waiting] [--tasks 32] [--steps 4]
+usage: python -m benchmarks.real [--quick] [--only waiting] [--tasks 32] [--steps 3]
 """
 
 from __future__ import annotations

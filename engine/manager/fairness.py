@@ -48,9 +48,6 @@ class VirtualTimes:
         self._times = {f.id: max(f.virtual_time, floor) for f in taking_part}
         self._lags = {f.id: f.virtual_time for f in taking_part}
 
-    def __getitem__(self, flow: str) -> float:
-        return self._times[flow]
-
     def place(self, flow: str) -> tuple[float, float, str]:
         """What to sort flows by: who has had least for its weight goes first. Of several that were
         raised, the one that lay furthest behind: costs are estimates, and where they vary some that

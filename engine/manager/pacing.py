@@ -85,7 +85,7 @@ class Pace:
         under_way_s = self._under_way_s + pass_s
         latency_s = (self._weighted_latency + pass_s * self._costs.rollout_s(task)) / under_way_s
         waiting_s = PASSES_WAITING * max(self._longest_pass_s, pass_s)
-        self._is_full |= self._under_way_s > (slack * latency_s + waiting_s) * self._num_trainers
+        self._is_full = self._under_way_s > (slack * latency_s + waiting_s) * self._num_trainers
         return self._is_full
 
     def _is_furthest(self, task: TaskView) -> bool:

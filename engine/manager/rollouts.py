@@ -15,7 +15,8 @@ line (pacing.py).
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
@@ -26,7 +27,9 @@ from .room import ADAPTERS, Room
 from .snapshot import DispatchGroup, GroupView, StepView, TaskView
 from .world import World
 
-MAX_DISPATCHES = 100  # of one plan, besides lost groups; the next one goes on
+# Of one plan, lost groups counted, of which all go that fit; the next one goes on. Who carries a
+# plan out locks what it changes.
+MAX_DISPATCHES = 100
 AGING_S = 600.0  # a step that waits so long has one priority more
 
 
@@ -90,12 +93,16 @@ class _Queue:
     """Waiting groups of one base model in fair order: of the tenant that has had least, of highest
     priority, of the task that has had least."""
 
-    def __init__(self, world: World, shares: _Shares, waiting: dict[str, deque[_Piece]]) -> None:
+    def __init__(self, world: World, shares: _Shares, tasks: Iterable[TaskView]) -> None:
+        """tasks: those that may begin something."""
         self._world, self._shares = world, shares
-        self.waiting = waiting  # by task id, never empty
+        self._rest = {task.id: _waiting(task) for task in tasks}
+        heads = {task: next(pieces, None) for task, pieces in self._rest.items()}
+        # By task id, the group of it that goes next; tasks without any are not in it
+        self.waiting = {task: piece for task, piece in heads.items() if piece}
         self._tasks: dict[str, list[tuple[float, float, float, float, str]]] = defaultdict(list)
-        for pieces in waiting.values():
-            self._tasks[pieces[0].task.tenant].append(self._precedence(pieces[0]))
+        for piece in self.waiting.values():
+            self._tasks[piece.task.tenant].append(self._precedence(piece))
         for heap in self._tasks.values():
             heapify(heap)
         self._tenants = [shares.tenants.place(tenant) for tenant in self._tasks]
@@ -114,7 +121,7 @@ class _Queue:
 
     def first(self) -> _Piece:
         *_, tenant = self._tenants[0]
-        return self.waiting[self._tasks[tenant][0][-1]][0]
+        return self.waiting[self._tasks[tenant][0][-1]]
 
     def drop(self) -> None:
         """Let the task that is first, and all of its groups, wait for another plan."""
@@ -128,12 +135,13 @@ class _Queue:
         """The group that is first was sent and charged."""
         *_, tenant = self._tenants[0]
         heap = self._tasks[tenant]
-        pieces = self.waiting[heap[0][-1]]
-        pieces.popleft()
-        if not pieces:
+        task = heap[0][-1]
+        following = next(self._rest[task], None)
+        if following is None:
             self.drop()
         else:
-            heapreplace(heap, self._precedence(pieces[0]))
+            self.waiting[task] = following
+            heapreplace(heap, self._precedence(following))
         if self._tenants and self._tenants[0][-1] == tenant:
             heapreplace(self._tenants, self._shares.tenants.place(tenant))
 
@@ -175,22 +183,25 @@ def _line(world: World, base_model: str, over: set[str], shares: _Shares) -> _Li
     """
     room = Room(world, base_model)
     lost: list[_Piece] = []
-    waiting: dict[str, deque[_Piece]] = {}
+    startable: list[TaskView] = []
     for task in world.tasks:
         if task.base_model != base_model or not task.steps:
             continue
-        startable = world.may_start(task) and task.id not in over
+        may_start = world.may_start(task) and task.id not in over
+        if may_start:
+            startable.append(task)
         for step in task.steps:
             gone = _lost(world, task, step)
             room.add_flight(task, step, {piece.group.id for piece in gone})
-            if not startable:
-                continue
-            lost.extend(piece for piece in gone if may_go_again(piece.group, world.snapshot))
-            if step.waiting:
-                pieces = waiting.setdefault(task.id, deque())
-                pieces.extend(_Piece(task, step, group) for group in step.waiting)
+            if may_start:
+                lost.extend(piece for piece in gone if may_go_again(piece.group, world.snapshot))
     lost.sort(key=lambda p: (p.group.dispatched_at, p.task.id, p.group.index))
-    return _Line(shares, room, Pace(world, base_model), lost, _Queue(world, shares, waiting))
+    return _Line(shares, room, Pace(world, base_model), lost, _Queue(world, shares, startable))
+
+
+def _waiting(task: TaskView) -> Iterator[_Piece]:
+    """Its groups to be sent, oldest step first. Made as they go: most do not in this plan."""
+    return (_Piece(task, step, group) for step in task.steps for group in step.waiting)
 
 
 def _lost(world: World, task: TaskView, step: StepView) -> list[_Piece]:

@@ -123,7 +123,7 @@ class EngineThread:
     def _live(self, make: Callable[[], RolloutEngine], made: Future[RolloutEngine]) -> None:
         try:
             self._engine = make()
-            self._stats = self._look()
+            self._stats = self._completed(self._engine.stats())
         except BaseException as error:
             made.set_exception(error)
             return
@@ -151,10 +151,11 @@ class EngineThread:
             done = self._tick(requests, unwanted, ended)
             took_s = time.monotonic() - began
             self._busy_s += took_s
-            running = self._engine.stats().num_running + len(done)
+            stats = self._engine.stats()
+            running = stats.num_running + len(done)
             self._sequence_s += took_s * running
             self._share.worked(time.time(), took_s, running)
-            self._stats = self._look()
+            self._stats = self._completed(stats)
             if done:
                 self._deliver([self._charged(generation) for generation in done])
 
@@ -162,9 +163,8 @@ class EngineThread:
         share = self._share.between(generation.started_at, generation.finished_at)
         return replace(generation, device_s=share)
 
-    def _look(self) -> EngineStats:
+    def _completed(self, stats: EngineStats) -> EngineStats:
         """The engine's picture; what fits at all is worked out where it does not say."""
-        stats = self._engine.stats()
         self._kv_tokens = max(self._kv_tokens, stats.kv_tokens_free)
         self._has_told_adapters |= stats.adapters_free > 0
         slots = stats.adapters_in_use + stats.adapters_free if self._has_told_adapters else 0

@@ -119,9 +119,6 @@ class Scenario:
             first_tasks=few,
             steps=(3, 4) if is_train_bound else (1, 3),
             max_batch=2 if is_train_bound else 4,
-            # Where rollout and training take turns, steps of a task cannot overlap, and one that is
-            # ready before the step ahead of it would keep the engines waiting for ever.
-            staleness=(0, 0, 0, 1, 2) if policy.overlaps_training else (0,),
             flood=30 if kind == "flooded" else 5,
         )
 

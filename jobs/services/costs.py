@@ -51,11 +51,11 @@ def learn_rollout(step: Step) -> None:
     """What the rollout of a step took that has just become ready: by the clock, and a group of it
     on average. Were each group learned as it ends, the last ones, which are the longest, would
     count most."""
-    groups = Group.objects.filter(step=step)
+    times = list(Group.objects.filter(step=step).values_list("dispatched_at", "finished_at"))
     step.refresh_from_db(fields=["device_s"])
     found = {
-        "rollout_s": under_way_seconds(groups.values_list("dispatched_at", "finished_at")),
-        "group_s": step.device_s / max(1, groups.count()),
+        "rollout_s": under_way_seconds(times),
+        "group_s": step.device_s / max(1, len(times)),
     }
     changes = {name: running_mean(name, s, STEP_SMOOTHING) for name, s in found.items() if s}
     if changes:

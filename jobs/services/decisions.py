@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import msgpack
@@ -108,13 +108,12 @@ class _Sight:
         return self.places[key][command.group]
 
     def basis_of(self, task: TaskView) -> Basis:
-        seen = asdict(self.basis(task.base_model))
-        own = {
-            "tenant_time": self.times.get(task.tenant),
-            "task_time": task.virtual_time,
-            "priority": task.priority,
-        }
-        return Basis(**{**seen, **own})
+        return replace(
+            self.basis(task.base_model),
+            tenant_time=self.times.get(task.tenant),
+            task_time=task.virtual_time,
+            priority=task.priority,
+        )
 
 
 def _basis(snapshot: Snapshot, base_model: str) -> Basis:
@@ -191,13 +190,7 @@ def _merged(one: Decision, other: Decision) -> Decision | None:
     if not one.groups or any(getattr(one, name) != getattr(other, name) for name in names):
         return None
     groups, cost_s = (*one.groups, *other.groups), one.cost_s + other.cost_s
-    return Decision(
-        **{**_shallow(one), "groups": groups, "cost_s": cost_s, "tenant_time": other.tenant_time}
-    )
-
-
-def _shallow(decision: Decision) -> dict[str, Any]:
-    return {name: getattr(decision, name) for name in Decision.__dataclass_fields__}
+    return replace(one, groups=groups, cost_s=cost_s, tenant_time=other.tenant_time)
 
 
 def record_decisions(snapshot: Snapshot, commands: Sequence[Command]) -> None:

@@ -14,18 +14,16 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.utils import timezone
 from redis.exceptions import RedisError
 
 from engine.errors import MarlaasError, QuotaError
-from engine.manager.leases import BEAT_LIMIT_S
 from jobs.models import Worker
 from jobs.services import dispatch, joins
+from jobs.services.heartbeats import living_workers
 
 QUEUE = "environment"
 MAX_BYTES = 2**20  # of a question, and of an answer
@@ -123,6 +121,4 @@ def _turn(tenant: str) -> Iterator[None]:
 
 
 def _has_worker() -> bool:
-    since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
-    living = Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
-    return living.filter(kind=Worker.Kind.ENVIRONMENT).exists()
+    return living_workers().filter(kind=Worker.Kind.ENVIRONMENT).exists()

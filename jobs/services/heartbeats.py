@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import close_old_connections, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from engine.manager.leases import BEAT_LIMIT_S
@@ -27,6 +28,12 @@ NAMES_KEPT_S = 1.0  # by each process, so that many turns a second cost one ques
 log = logging.getLogger(__name__)
 
 
+def living_workers() -> QuerySet[Worker]:
+    """Rows of the workers that beat lately."""
+    since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
+    return Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
+
+
 _names: tuple[float, frozenset[str]] = (0.0, frozenset())  # until when (monotonic), which
 
 
@@ -35,9 +42,7 @@ def living_names() -> frozenset[str]:
     global _names
     until, names = _names
     if time.monotonic() > until:
-        since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
-        living = Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
-        names = frozenset(living.values_list("name", flat=True))
+        names = frozenset(living_workers().values_list("name", flat=True))
         _names = (time.monotonic() + NAMES_KEPT_S, names)
     return names
 

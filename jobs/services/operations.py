@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q
-from django.utils import timezone
 
 from engine.manager.concurrency import best_level, sequences_at
-from engine.manager.leases import BEAT_LIMIT_S
 from engine.manager.pacing import PACED
 from jobs.models import BaseModel, Group, Step, Task, Worker
+from jobs.services.heartbeats import living_workers
 
 HELD_BACK = PACED.rpartition(" ")[0]  # as the planner's reason of a task that is held back has it
 
@@ -83,8 +81,7 @@ def levels_of(speeds: tuple[float, ...]) -> list[Level]:
 
 
 def _add_workers(found: dict[str, BaseModelState]) -> None:
-    since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
-    for worker in Worker.objects.filter(stopped_at=None, last_beat_at__gte=since):
+    for worker in living_workers():
         for slug in worker.base_models:
             if slug in found and worker.kind in (Worker.Kind.ROLLOUT, Worker.Kind.TRAINING):
                 state = found[slug]
@@ -105,9 +102,7 @@ def _add_steps(found: dict[str, BaseModelState]) -> None:
         if slug in found:
             found[slug].steps[state] += 1
             found[slug].training_s += pass_s
-    held: dict[str, int] = defaultdict(int)
     waiting = Task.objects.filter(state=Task.State.RUNNING, reason__contains=HELD_BACK)
     for slug in waiting.values_list("base_model__slug", flat=True):
-        held[slug] += 1
-    for slug, state_of in found.items():
-        state_of.num_held_back = held[slug]
+        if slug in found:
+            found[slug].num_held_back += 1

@@ -16,7 +16,8 @@ from redis.exceptions import RedisError
 from jobs.models import Group, Step, Task
 from jobs.services import joins
 from jobs.services.estimates import Range, start_left, step_left, task_left, told
-from jobs.services.task_facts import Reading, living_workers
+from jobs.services.heartbeats import living_workers
+from jobs.services.task_facts import Reading
 from jobs.services.waits import Waiting, count_waits, sentence
 
 
@@ -111,6 +112,6 @@ def _waits(task: Task, step: Step) -> list[Waiting]:
     except RedisError:
         places = []
     now = timezone.now()
-    kinds = living_workers(now).values_list("incarnation", "kind")
+    kinds = living_workers().values_list("incarnation", "kind")
     kind_of = {str(incarnation): kind for incarnation, kind in kinds}
     return count_waits(places, unsent * task.config["group_size"], kind_of, now.timestamp())

@@ -32,13 +32,7 @@ from engine.manager.snapshot import (
     SetConcurrency,
 )
 from engine.prompt_order import batch_rows
-from jobs.models import (
-    BaseModel,
-    Group,
-    Span,
-    Step,
-    Task,
-)
+from jobs.models import BaseModel, Group, Span, Step, Task
 from jobs.services import dispatch, events
 from jobs.services.decisions import record_decisions
 from jobs.services.explanations import told_now

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from django.db.models import Max, Q
 from django.utils import timezone
 
-from engine.manager.leases import BEAT_LIMIT_S
 from jobs.models import Group, Step, Task, Worker
 from jobs.services.costs import under_way_seconds
 from jobs.services.estimates import Facts
+from jobs.services.heartbeats import living_workers
 
 RECENT_CYCLES = 10  # commits whose distances tell the spread
-
-
-def living_workers(now: datetime) -> Any:
-    """Workers that beat lately."""
-    since = now - timedelta(seconds=BEAT_LIMIT_S)
-    return Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
 
 
 class Reading:
@@ -144,13 +138,13 @@ def _lines(base_models: set[str], now: datetime) -> dict[str, _Line]:
         else:
             done_s = (now - started).total_seconds() if started else 0.0
             lines[base].training_s += max(0.0, pass_s - done_s)
-    _count_trainers(lines, now)
+    _count_trainers(lines)
     return lines
 
 
-def _count_trainers(lines: dict[str, _Line], now: datetime) -> None:
+def _count_trainers(lines: dict[str, _Line]) -> None:
     """Those that live, of every base model with a line."""
-    trainers = living_workers(now).filter(kind=Worker.Kind.TRAINING)
+    trainers = living_workers().filter(kind=Worker.Kind.TRAINING)
     counts = Counter(
         slug for served in trainers.values_list("base_models", flat=True) for slug in served
     )

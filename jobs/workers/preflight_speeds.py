@@ -8,9 +8,9 @@ from datetime import timedelta
 from django.db.models import F, Sum
 from django.utils import timezone
 
-from engine.manager.leases import BEAT_LIMIT_S
 from engine.preflight import Outcome, Speeds
 from jobs.models import BaseModel, Span, Task, Worker
+from jobs.services.heartbeats import living_workers
 
 MIN_WINDOW, MAX_WINDOW = 8, 64  # sequences in flight
 LATELY = timedelta(hours=24)
@@ -18,10 +18,7 @@ LATELY = timedelta(hours=24)
 
 def _living(slug: str) -> list[Worker]:
     """Rollout workers of a base model."""
-    since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
-    living = Worker.objects.filter(
-        kind=Worker.Kind.ROLLOUT, stopped_at=None, last_beat_at__gte=since
-    )
+    living = living_workers().filter(kind=Worker.Kind.ROLLOUT)
     return [worker for worker in living if slug in worker.base_models]
 
 

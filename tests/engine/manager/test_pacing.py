@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.manager import plan
-from engine.manager.pacing import FIRST_STEPS, PACED
+from engine.manager.pacing import FIRST_STEPS
 from engine.manager.policy import PAPER, SHIPPED, Policy
 from engine.manager.snapshot import DispatchGroup, Explain, TaskView, WorkerView
 
@@ -119,7 +119,6 @@ def test_a_step_that_is_held_back_says_so_and_stops_nobody() -> None:
     assert {c.task for c in commands if isinstance(c, DispatchGroup)} == {"busy"}
     (reason,) = [c.reason for c in commands if isinstance(c, Explain) and c.task == "new"]
     assert "not begun yet: the trainer has enough steps" in reason
-    assert PACED  # what rollouts.py calls it
 
 
 def test_to_finish_together_the_task_with_furthest_to_go_is_never_held_back() -> None:
