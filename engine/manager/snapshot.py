@@ -189,15 +189,12 @@ class Concurrency:
 
     base_model: str
     limit: int = 0  # sequences near the engines; 0: not limited
-    speeds: tuple[float, ...] = ()  # tokens/s by level of sequences at work; 0: not seen
+    sustained: float = 0.0  # sequences at work on average while some were preempted; 0: never
+    preempted_at: float = 0.0  # when a preemption was last seen; 0: never
     seen_at: float = 0.0  # the counters below are of then
-    tokens: int = 0
     busy_s: float = 0.0
     sequence_s: float = 0.0
     preemptions: int = 0
-    probed_at: float = 0.0  # when more than the best level was last allowed
-    preempted_at: float = 0.0  # when a preemption was last seen; 0: never
-    preempted_level: int = -1  # the lowest level at which, since the limit began to hold
 
 
 @dataclass(frozen=True)

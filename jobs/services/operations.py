@@ -1,30 +1,19 @@
-"""The present state of scheduling by base model, for operators: speeds, limits, pacing."""
+"""The present state of scheduling by base model, for operators: limits and pacing."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q
 
-from engine.manager.concurrency import best_level, sequences_at
 from engine.manager.pacing import PACED
 from jobs.models import BaseModel, Group, Step, Task, Worker
 from jobs.services.heartbeats import living_workers
 
 HELD_BACK = PACED.rpartition(" ")[0]  # as the planner's reason of a task that is held back has it
-
-
-@dataclass(frozen=True)
-class Level:
-    """Speed seen with so many sequences at work."""
-
-    low: int  # sequences
-    high: int
-    tokens_per_s: float
-    share: float  # of the fastest
-    is_best: bool  # the lowest that is as good as the fastest
 
 
 @dataclass
@@ -34,8 +23,8 @@ class BaseModelState:
     name: str
     slug: str
     limit: int = 0  # sequences at once; 0: none
-    levels: list[Level] = field(default_factory=list)
     preemptions: int = 0  # since its workers started
+    preempted_at: datetime | None = None  # the last time that one was seen
     slots: int = 0
     num_running: int = 0  # sequences at work, as of the last beats
     num_workers: Counter[str] = field(default_factory=Counter)  # living ones, by kind
@@ -54,30 +43,14 @@ def base_model_states() -> list[BaseModelState]:
 
 def _state(row: BaseModel) -> BaseModelState:
     kept: dict[str, Any] = row.concurrency
-    speeds = tuple(kept.get("speeds", ()))
+    preempted_at = kept.get("preempted_at", 0.0)
     return BaseModelState(
         name=row.name,
         slug=row.slug,
         limit=kept.get("limit", 0),
-        levels=levels_of(speeds),
         preemptions=kept.get("preemptions", 0),
+        preempted_at=datetime.fromtimestamp(preempted_at, tz=UTC) if preempted_at else None,
     )
-
-
-def levels_of(speeds: tuple[float, ...]) -> list[Level]:
-    """Those that were seen."""
-    fastest, best = max(speeds, default=0.0), best_level(speeds)
-    return [
-        Level(
-            low=sequences_at(place - 1) + 1 if place else 1,
-            high=sequences_at(place),
-            tokens_per_s=speed,
-            share=speed / fastest,
-            is_best=place == best,
-        )
-        for place, speed in enumerate(speeds)
-        if speed > 0
-    ]
 
 
 def _add_workers(found: dict[str, BaseModelState]) -> None:

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
+from engine import collector
 from engine.manager import plan
 from engine.manager.policy import POLICIES
 from engine.manager.snapshot import (
@@ -65,7 +66,9 @@ def _plan_on(flights: Flights) -> int:
         events.lock_head("planner")
         policy = POLICIES[settings.SCHEDULE_POLICY]
         snapshot = take_snapshot(flights)
-        commands = told_now(plan(snapshot, policy), MAX_COMMANDS)
+        with collector.held_off():  # all writers wait for this one
+            decided = plan(snapshot, policy)
+        commands = told_now(decided, MAX_COMMANDS)
         if flights.is_old and any(getattr(command, "cause", "") for command in commands):
             raise _TooOld
         groups = [command for command in commands if isinstance(command, DispatchGroup)]

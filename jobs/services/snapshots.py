@@ -9,7 +9,7 @@ Nothing depends on what is kept: a process that has just started reads everythin
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -90,9 +90,12 @@ def take_snapshot(flights: Flights) -> Snapshot:
     )
 
 
+_KEPT = {field.name for field in fields(Concurrency)}  # another version may have written the row
+
+
 def _concurrency() -> list[Concurrency]:
     kept = BaseModel.objects.exclude(concurrency={}).values_list("concurrency", flat=True)
-    return [Concurrency(**{**found, "speeds": tuple(found["speeds"])}) for found in kept]
+    return [Concurrency(**{k: v for k, v in found.items() if k in _KEPT}) for found in kept]
 
 
 def _tenant_views() -> list[TenantView]:

@@ -26,8 +26,6 @@ from jobs.services.tasks import cancel_task
 
 from .training import Run
 
-SPEEDS = [22.5, 0, 0, 44.2, 65.1, 0, 83.5, 101.7, 140.9, 190.0, 251.2, 318.8, 371.1, 402.3, 398.6]
-
 
 def wait_for_a_tool(task: Task, number: int, seconds: float = 47.0) -> str:
     """The step's last trajectory waits for a search; returns the group's id."""
@@ -76,7 +74,7 @@ def decide(task: Task) -> None:
     found = SetConcurrency(Concurrency(task.base_model.slug, limit=21))
     record_decisions(snapshot, [found, *sent])
     BaseModel.objects.filter(pk=task.base_model_id).update(
-        concurrency={"base_model": task.base_model.slug, "limit": 21, "speeds": SPEEDS}
+        concurrency={"base_model": task.base_model.slug, "limit": 21, "preemptions": 7}
     )
 
 

@@ -1,138 +1,160 @@
-"""The limit on sequences in flight, against engines whose best is known."""
+"""The limit on sequences in flight, against a simulated engine whose KV runs out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import random
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from engine.manager import plan
-from engine.manager.concurrency import (
-    CALM_S,
-    ENOUGH,
-    GROWTH,
-    MIN_LIMIT,
-    best_level,
-    level_of,
-    see,
-    sequences_at,
-)
+from engine.manager.concurrency import CALM_S, MIN_LIMIT, see
 from engine.manager.policy import PAPER
 from engine.manager.snapshot import Concurrency, DispatchGroup, SetConcurrency
+from engine.simulation.performance.cost_models import EngineCost
+from engine.simulation.performance.lockstep import LockstepEngine, Sequence
 
 from .snapshots import ENVIRONMENT, TRAINER, open_step, snapshot, task, waiting, worker
 
-Speed = Callable[[int], float]  # tokens/s with so many sequences at work
+BEAT_S = 2.0
+COST = EngineCost(step_s=0.01, sequence_s=1 / 20_000, slots=2_000, prefill_s=1 / 20_000)
 
 
-def saturating(half: int) -> Speed:
-    """A decode step of n sequences takes as long as half + n."""
-    return lambda n: 1_000.0 * n / (half + n)
+@dataclass
+class Load:
+    """An engine that always gets as many sequences as the limit (or `fixed`) allows."""
+
+    kv_tokens: int
+    mean_tokens: float = 300.0  # of a sequence
+    demand: int = 2_000  # sequences at most
+    fixed: int = 0  # instead of a limit that is found; 0: none
+    state: Concurrency = field(default_factory=lambda: Concurrency("smollm2"))
+    limits: list[int] = field(default_factory=list)  # after each beat
+
+    def __post_init__(self) -> None:
+        self.engine = LockstepEngine(replace(COST, kv_tokens=self.kv_tokens), now=0.0)
+        self.rng = random.Random(0)
+
+    def work(self, seconds: float) -> float:
+        """Tokens made a second."""
+        began, tokens = self.engine.now, self.engine.tokens
+        while self.engine.now < began + seconds:
+            beat = self.engine.now + BEAT_S
+            self._fill()
+            while (event := self.engine.next_event_at()) < beat:
+                self.engine.advance(event)
+                self.engine.settle()
+                self._fill()
+            self.engine.advance(beat)
+            self._tell()
+        return (self.engine.tokens - tokens) / seconds
+
+    def _fill(self) -> None:
+        allowed = min(self.demand, self.fixed or self.state.limit or COST.slots)
+        while self.engine.num_held < allowed:
+            tokens = max(1, round(self.rng.lognormvariate(0, 0.7) * self.mean_tokens / 1.28))
+            self.engine.add(Sequence("", tokens, "a", "t", context=50, unread=50))
+
+    def _tell(self) -> None:
+        engine = worker(
+            "r#1",
+            "rollout",
+            num_running=self.engine.num_running,
+            busy_s=self.engine.busy_s,
+            sequence_s=self.engine.sequence_s,
+            preemptions=self.engine.preemptions,
+        )
+        self.state = see(self.state, [engine], 1_000.0 + self.engine.now)
+        self.limits.append(self.state.limit)
 
 
-def thrashing(most: int) -> Speed:
-    """Beyond `most` sequences, each more costs what is computed again."""
-    return lambda n: 10.0 * n if n <= most else 10.0 * most * (most / n) ** 2
+def best_fixed(kv_tokens: int, mean_tokens: float, seconds: float) -> float:
+    sweep = (64, 91, 128, 181, 256, 362, 512, 1_024)
+    return max(Load(kv_tokens, mean_tokens, fixed=n).work(seconds) for n in sweep)
 
 
-def run(
-    speed: Speed,
-    seconds: int,
-    state: Concurrency | None = None,
-    *,
-    demand: int = 5_000,
-    most: int = 10**9,
-    now: float = 1_000.0,
-) -> tuple[Concurrency, list[int]]:
-    """An engine that has as many sequences as it may, preempts beyond `most`, and beats every 2 s.
-    Returns how many it had."""
-    state = state or Concurrency("smollm2")
-    tokens, busy_s, preemptions = state.tokens, state.busy_s, state.preemptions
-    running, found = min(state.limit or demand, demand), []
-    for beat in range(seconds // 2):
-        tokens, busy_s = tokens + round(2 * speed(running)), busy_s + 2.0
-        preemptions += running > most
-        counters = {"tokens": tokens, "busy_s": busy_s, "preemptions": preemptions}
-        engine = worker("r#1", "rollout", num_running=running, **counters)
-        state = see(state, [engine], now + 2 * beat)
-        running = min(state.limit or demand, demand)
-        found.append(running)
-    return state, found
+@pytest.mark.parametrize("demand", [20, 2_000])
+def test_an_engine_that_never_preempts_gets_all_that_it_has_slots_for(demand: int) -> None:
+    load = Load(kv_tokens=0, demand=demand)
+    load.work(300)
+    assert set(load.limits) == {0}
 
 
-@pytest.mark.parametrize("half", [10, 100, 1_000])
-def test_an_engine_that_never_preempts_gets_all_that_it_has_room_for(half: int) -> None:
-    _, running = run(saturating(half), 900)
-    assert set(running) == {5_000}
+@pytest.mark.parametrize(
+    ("kv_tokens", "mean_tokens"), [(30_000, 100), (60_000, 300), (100_000, 1_500)]
+)
+def test_where_kv_runs_out_the_limit_comes_near_the_best(
+    kv_tokens: int, mean_tokens: float
+) -> None:
+    load = Load(kv_tokens, mean_tokens)
+    load.work(300)
+    assert load.work(600) >= 0.95 * best_fixed(kv_tokens, mean_tokens, 900)
 
 
-def test_speeds_that_vary_for_reasons_of_their_own_limit_nothing() -> None:
-    """Every other beat a trainer takes half of the cores."""
-    slow_too = (50.0, 25.0)
-    beats = iter(range(1_000))
-    _, running = run(lambda n: slow_too[next(beats) % 2], 900)
-    assert set(running) == {5_000}
+def test_it_makes_more_than_without_a_limit() -> None:
+    limited, unlimited = Load(60_000), Load(60_000, fixed=2_000)
+    assert limited.work(900) > 1.02 * unlimited.work(900)
 
 
-@pytest.mark.parametrize("most", [24, 100, 700])
-def test_an_engine_that_thrashes_beyond_a_point_is_kept_near_it(most: int) -> None:
-    speed = thrashing(most)
-    _, running = run(speed, 1_200, most=most)
-    served = sum(speed(n) for n in running[-150:]) / 150
-    assert served >= 0.9 * speed(most)
-    assert max(running[-150:]) <= most * GROWTH**4
+@pytest.mark.parametrize(("before", "after"), [(100, 1_000), (1_000, 100)])
+def test_the_limit_follows_a_load_that_changes(before: float, after: float) -> None:
+    load = Load(60_000, before)
+    load.work(600)
+    load.mean_tokens = after
+    load.work(300)
+    assert load.work(600) >= 0.95 * best_fixed(60_000, after, 900)
 
 
-def test_the_limit_follows_a_load_that_changes() -> None:
-    state, _ = run(thrashing(400), 900, most=400)
-    worse = thrashing(60)
-    _, running = run(worse, 1_800, state, most=60, now=2_000.0)
-    served = sum(worse(n) for n in running[-150:]) / 150
-    assert served >= 0.75 * worse(60)
+def test_a_limit_that_holds_nothing_back_stays() -> None:
+    """Fewer want in for a while: what is known of the KV is not forgotten, and nothing sinks."""
+    load = Load(60_000)
+    load.work(600)
+    load.demand = 20
+    load.work(20)  # until the others have ended
+    known = load.state.limit
+    load.work(CALM_S / 2)
+    assert load.state.limit == known > 100
 
 
 def test_after_a_while_without_preemptions_nothing_is_limited_any_more() -> None:
-    state, running = run(thrashing(100), 900, most=100)
-    assert running[-1] < 200
-    state, running = run(saturating(10), int(CALM_S) + 100, state, now=2_000.0)
-    assert running[-1] == 5_000
-    assert state.preempted_level == -1
+    load = Load(60_000)
+    load.work(300)
+    assert load.state.limit
+    load.demand = 20
+    load.work(CALM_S + 100)
+    assert (load.state.limit, load.state.sustained) == (0, 0.0)
 
 
-def test_the_limit_stays_above_a_quarter_of_what_was_preempted() -> None:
-    """One sequence is as fast as many, and 400 are too many once in a while."""
-    _, running = run(lambda n: 10.0, 600, demand=400, most=399)
-    assert min(running) >= 90
-
-
-def test_levels_grow_by_a_tenth_and_hold_what_they_say() -> None:
-    assert level_of(1) == 0
-    for sequences in range(1, 5_000):
-        level = level_of(sequences)
-        assert sequences <= sequences_at(level)
-        assert level == 0 or sequences > sequences_at(level - 1)
-
-
-def test_the_best_level_is_the_lowest_that_is_nearly_the_fastest() -> None:
-    assert best_level(()) == -1
-    assert best_level((0.0, 50.0, 0.0, 99.0, 100.0)) == 3
-    assert best_level((0.0, 50.0, ENOUGH * 100 - 1, 100.0)) == 3
+def test_the_limit_never_strangles() -> None:
+    """An engine that preempts whatever it has."""
+    state = Concurrency("smollm2")
+    for beat in range(300):
+        counters = {"busy_s": 2.0 * beat, "sequence_s": 2.0 * beat, "preemptions": beat}
+        state = see(state, [worker("r#1", "rollout", **counters)], 1_000.0 + 2 * beat)
+    assert state.limit == MIN_LIMIT
 
 
 def test_counters_that_went_back_are_taken_as_they_are() -> None:
     """A worker restarted: nothing is concluded from the difference."""
-    state, _ = run(saturating(50), 60)
-    restarted = worker("r#2", "rollout", num_running=8, tokens=5, busy_s=0.5)
-    after = see(state, [restarted], 2_000.0)
-    assert (after.tokens, after.busy_s) == (5, 0.5)
-    assert (after.speeds, after.limit) == (state.speeds, state.limit)
+    load = Load(60_000)
+    load.work(60)
+    restarted = worker("r#2", "rollout", busy_s=0.5, sequence_s=4.0, preemptions=1)
+    after = see(load.state, [restarted], 2_000.0)
+    assert (after.busy_s, after.sequence_s, after.preemptions) == (0.5, 4.0, 1)
+    assert (after.sustained, after.limit) == (load.state.sustained, load.state.limit)
 
 
 def test_an_idle_engine_changes_nothing() -> None:
-    state, _ = run(saturating(50), 60)
-    idle = worker("r#1", "rollout", tokens=state.tokens, busy_s=state.busy_s)
-    assert see(state, [idle], 2_000.0) == state
+    load = Load(60_000)
+    load.work(60)
+    idle = worker(
+        "r#1",
+        "rollout",
+        busy_s=load.engine.busy_s,
+        sequence_s=load.engine.sequence_s,
+        preemptions=load.engine.preemptions,
+    )
+    assert see(load.state, [idle], 2_000.0) == load.state
 
 
 def test_no_more_groups_are_sent_than_the_limit_lets_near() -> None:
@@ -147,15 +169,10 @@ def test_no_more_groups_are_sent_than_the_limit_lets_near() -> None:
 
 
 def test_what_was_found_is_kept_by_a_command() -> None:
-    engine = worker("r#1", "rollout", slots=8, num_running=4, tokens=100, busy_s=5.0)
+    engine = worker("r#1", "rollout", slots=8, num_running=4, sequence_s=20.0, busy_s=5.0)
     view = snapshot(task(), workers=(engine,))
     (command,) = [c for c in plan(view) if isinstance(c, SetConcurrency)]
-    assert command.concurrency.tokens == 100
+    assert command.concurrency.busy_s == 5.0
     assert not [c for c in plan(view, PAPER) if isinstance(c, SetConcurrency)]
     again = replace(view, concurrency=(command.concurrency,))
     assert not [c for c in plan(again) if isinstance(c, SetConcurrency)]
-
-
-def test_the_limit_never_strangles() -> None:
-    _, running = run(lambda n: 10.0, 600, most=0)
-    assert min(running[1:]) >= MIN_LIMIT

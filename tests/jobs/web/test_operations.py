@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -78,9 +78,9 @@ def test_the_page_says_so_when_redis_is_away(
     assert "The decisions cannot be read: it is away" in answer.content.decode()
 
 
-def test_the_state_of_a_base_model_has_its_speeds_workers_and_steps(make_task: Any) -> None:
+def test_the_state_of_a_base_model_has_its_limit_workers_and_steps(make_task: Any) -> None:
     task = make_task(state="running", pass_s=5.0)
-    concurrency = {"base_model": "tiny", "limit": 4, "speeds": [0.0, 0.0, 50.0, 0.0, 100.0, 98.0]}
+    concurrency = {"base_model": "tiny", "limit": 4, "preemptions": 9, "preempted_at": 1e9}
     BaseModel.objects.update(concurrency=concurrency)
     for kind, slots in (("rollout", 64), ("training", 0)):
         Worker.objects.create(
@@ -103,10 +103,7 @@ def test_the_state_of_a_base_model_has_its_speeds_workers_and_steps(make_task: A
     assert found.num_workers == {"rollout": 1, "training": 1}
     assert found.steps == {"training": 1, "open": 1}
     assert (found.training_s, found.num_held_back) == (10.0, 1)
-    seen = [(level.high, level.tokens_per_s, level.is_best) for level in found.levels]
-    assert [speed for _, speed, _ in seen] == [50.0, 100.0, 98.0]
-    assert [is_best for _, _, is_best in seen] == [False, True, False]
-    assert found.levels[0].share == 0.5
+    assert (found.preemptions, found.preempted_at) == (9, datetime.fromtimestamp(1e9, tz=UTC))
 
 
 def test_a_worker_that_fell_silent_is_not_counted(base_model: Any) -> None:
