@@ -40,14 +40,15 @@ def _elapsed_s(snapshot: Snapshot, since: float) -> float:
 
 
 def live_workers(snapshot: Snapshot) -> dict[str, WorkerView]:
-    """Incarnations that beat lately and were not followed by a newer one of the same name."""
+    """Incarnations that gave a sign of life lately and were not followed by a newer one."""
     newest: dict[str, float] = {}
     for worker in snapshot.workers:
         newest[worker.name] = max(worker.started_at, newest.get(worker.name, worker.started_at))
     return {
         worker.incarnation: worker
         for worker in snapshot.workers
-        if _elapsed_s(snapshot, worker.last_beat_at) <= BEAT_LIMIT_S
+        if min(_elapsed_s(snapshot, at) for at in (worker.last_beat_at, worker.pulse_at))
+        <= BEAT_LIMIT_S
         and worker.started_at == newest[worker.name]
     }
 

@@ -169,6 +169,7 @@ class WorkerView:
     base_models: tuple[str, ...]
     started_at: float
     last_beat_at: float
+    pulse_at: float = 0.0  # its last sign of life without figures
     slots: int = 0  # rollout: sequences its engine holds at once
     # What follows is as of the last beat.
     kv_tokens: int = 0  # tokens of KV that its engine holds at most; 0: it does not say

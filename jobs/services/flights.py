@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from engine.manager.snapshot import Whereabouts
 from jobs.models import Group, Task, Worker
-from jobs.services import joins
+from jobs.services import joins, pulses
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Flights:
 
     places: dict[tuple[str, int], tuple[Whereabouts, ...]] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)  # messages waiting, by queue name
+    pulses: dict[str, float] = field(default_factory=dict)  # epoch s, by worker incarnation
     number: int = 0  # of the look, its own in this process
     is_old: bool = False  # it was taken for an earlier plan
 
@@ -61,7 +62,7 @@ class Lookout:
 
 
 def look_at_flights() -> Flights:
-    """Ask Redis for every dispatched group and every queue. Raises: RedisError."""
+    """Ask Redis for every dispatched group, queue and worker. Raises: RedisError."""
     dispatched = Group.objects.filter(state="dispatched", step__task__state__in=Task.ACTIVE)
     flying = [(str(pk), attempt) for pk, attempt in dispatched.values_list("pk", "attempt")]
     bases = Task.objects.filter(state__in=Task.ACTIVE).values_list("base_model__slug", flat=True)
@@ -70,6 +71,7 @@ def look_at_flights() -> Flights:
     named = {where.place for found in places for where in found}
     own = {place.removeprefix("queue:") for place in named if place.startswith("queue:rollout.")}
     return Flights(
+        pulses=pulses.taken(),
         places=dict(zip(flying, places, strict=True)),
         queues=joins.queue_lengths({"environment", *queues, *own}),
     )

@@ -1,7 +1,8 @@
 """Worker incarnations: who lives, what it serves, what it holds.
 
-A worker beats every 2 s from a thread of its own; the planner takes 10 s of silence, or a newer
-incarnation of the same name, for death. One that was only stopped for a while comes back to life.
+A worker beats every 2 s from a thread of its own; the planner takes 10 s of silence without a pulse
+(`pulses.py`), or a newer incarnation of the same name, for death. One that was only stopped for a
+while comes back to life.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from django.utils import timezone
 from engine.manager.leases import BEAT_LIMIT_S
 from jobs.models import Worker
 from jobs.services.planner_bell import ring_planner
+from jobs.services.pulses import Pulse
 
 BEAT_S = 2.0
 NAMES_KEPT_S = 1.0  # by each process, so that many turns a second cost one question
@@ -78,10 +80,12 @@ class Heartbeat:
             transaction.on_commit(ring_planner)
         self.incarnation = str(self.worker.pk)
         self._stats, self._tend = stats, tend
+        self._pulse = Pulse(self.incarnation)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
+        self._pulse.start()
         self._thread.start()
 
     def _run(self) -> None:
@@ -126,6 +130,7 @@ class Heartbeat:
     def stop(self) -> None:
         """Leave in good order."""
         self._stop.set()
+        self._pulse.stop()
         if self._thread.is_alive():
             self._thread.join(timeout=2)
         Worker.objects.filter(pk=self.worker.pk).update(stopped_at=timezone.now())

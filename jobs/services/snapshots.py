@@ -84,7 +84,7 @@ def take_snapshot(flights: Flights) -> Snapshot:
         now=timezone.now().timestamp(),
         tenants=tuple(_tenant_views()),
         tasks=tuple(_task_view(task, views) for task in tasks),
-        workers=tuple(_worker_view(w) for w in Worker.objects.filter(stopped_at=None)),
+        workers=tuple(_worker_view(w, flights) for w in Worker.objects.filter(stopped_at=None)),
         queues=flights.queues,
         concurrency=tuple(_concurrency()),
     )
@@ -242,7 +242,7 @@ def _step_view(step: Step, rows: tuple[_Row, ...], size: int, flights: Flights) 
     )
 
 
-def _worker_view(worker: Worker) -> WorkerView:
+def _worker_view(worker: Worker, flights: Flights) -> WorkerView:
     stats = worker.stats
     return WorkerView(
         incarnation=str(worker.pk),
@@ -251,6 +251,7 @@ def _worker_view(worker: Worker) -> WorkerView:
         base_models=tuple(worker.base_models),
         started_at=worker.started_at.timestamp(),
         last_beat_at=worker.last_beat_at.timestamp(),
+        pulse_at=flights.pulses.get(str(worker.pk), 0.0),
         slots=worker.slots,
         kv_tokens=stats.get("kv_tokens", 0),
         kv_tokens_free=stats.get("kv_tokens_free", 0),
