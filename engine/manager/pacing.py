@@ -8,7 +8,8 @@ By Little's law a trainer is kept busy if the steps under way hold as many secon
 their rollout takes by the clock. So much, and a quarter more because rollouts vary, and a pass that
 waits, may be under way; the next step that begins beyond that is chosen when a pass ends, in fair
 order: whoever is next and may not begin keeps back all who come after. Where rollout is the
-bottleneck the bound is out of reach.
+bottleneck the bound is out of reach. Steps of tasks that may not go on, since they are paused or
+their tenant is suspended, do not come to the trainer either, and hold back nobody.
 
 Under a policy that lets tasks finish together, those with furthest to go are never held back, and
 the others sooner, if all that is left to train takes less time than the furthest has to go: ending
@@ -54,7 +55,7 @@ class Pace:
         self._began_at = world.snapshot.now  # the first of them
         for task in tasks:
             for step in task.steps:
-                if step.state != "open" or step.num_finished or step.dispatched:
+                if step.state == "training" or (world.may_start(task) and step.is_begun):
                     self.begin(task, step)
 
     def begin(self, task: TaskView, step: StepView) -> None:

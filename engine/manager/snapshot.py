@@ -85,6 +85,12 @@ class StepView:
         return self.num_finished + len(self.groups)
 
     @cached_property
+    def is_begun(self) -> bool:
+        """Whether any group was ever sent, be it that all of them are waiting to be sent again."""
+        is_sent = self.num_finished or any(group.attempt for group in self.groups)
+        return self.state != "open" or bool(is_sent)
+
+    @cached_property
     def waiting(self) -> tuple[GroupView, ...]:
         """Groups to be dispatched, in order."""
         return tuple([group for group in self.groups if group.state == "waiting"])

@@ -9,7 +9,7 @@ import pytest
 from engine.manager import plan
 from engine.manager.pacing import FIRST_STEPS
 from engine.manager.policy import PAPER, SHIPPED, Policy
-from engine.manager.snapshot import DispatchGroup, Explain, TaskView, WorkerView
+from engine.manager.snapshot import DispatchGroup, Explain, StepView, TaskView, WorkerView
 
 from .snapshots import (
     ALL_WORKERS,
@@ -20,6 +20,7 @@ from .snapshots import (
     ready_step,
     snapshot,
     task,
+    tenant,
     waiting,
     worker,
 )
@@ -70,6 +71,23 @@ def test_a_step_once_begun_is_never_held_back() -> None:
     half = costly("half", step=open_step(dispatched("h0"), waiting("h1", 1)))
     done = costly("done", step=open_step(waiting("e1", 1), num_finished=1))
     assert begun(*under_way(9), half, done) == {"half", "done"}
+
+
+def test_a_step_all_of_whose_groups_are_to_be_sent_again_is_not_held_back() -> None:
+    """Later steps of its task may be ready: they fill the trainer's line and wait for this one."""
+    again = open_step(waiting("a", 0, attempt=1), number=0)
+    later = [replace(ready_step(order), number=order) for order in range(1, 6)]
+    assert begun(costly("again", steps=(again, *later), max_staleness=5)) == {"again"}
+
+
+@pytest.mark.parametrize("step", [ready_step(1), open_step(waiting("w", 1), num_finished=1)])
+@pytest.mark.parametrize("cause", ["paused", "suspended"])
+def test_tasks_that_may_not_go_on_hold_back_nobody(step: StepView, cause: str) -> None:
+    state = "paused" if cause == "paused" else "running"
+    still = [replace(costly(f"s{i}", step=step, tenant="still"), state=state) for i in range(9)]
+    tenants = (tenant(), tenant("still", is_suspended=cause == "suspended"))
+    view = snapshot(*still, NEW, workers=(ROOMY, *ALL_WORKERS[1:]), tenants=tenants)
+    assert {c.task for c in plan(view) if isinstance(c, DispatchGroup)} == {"new"}
 
 
 def test_a_task_without_costs_of_its_own_is_paced_by_those_of_others() -> None:
