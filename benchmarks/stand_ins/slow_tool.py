@@ -71,8 +71,8 @@ class SlowToolServer:
                     self.num_waiting -= 1
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client is gone, or the server ends
         finally:
             writer.close()
 
