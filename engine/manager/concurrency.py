@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from .snapshot import Concurrency, SetConcurrency, WorkerView
+from .snapshot import Concurrency, Counters, SetConcurrency, WorkerView
 from .world import World
 
 MEMORY = 0.05  # weight of a new sight in the mean: about 20 sights, 40 s of work
@@ -50,31 +50,42 @@ def adapt(world: World) -> list[SetConcurrency]:
 
 
 def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurrency:
-    """Add what the workers' counters tell since last time, and set the limit by it."""
-    busy_s = sum(worker.busy_s for worker in workers) / len(workers)
-    sequence_s = sum(worker.sequence_s for worker in workers)
-    preemptions = sum(worker.preemptions for worker in workers)
-    worked_s = busy_s - before.busy_s
-    counted = replace(
-        before, seen_at=now, busy_s=busy_s, sequence_s=sequence_s, preemptions=preemptions
-    )
-    worked_sequence_s = sequence_s - before.sequence_s
-    is_new = not before.seen_at or min(worked_s, worked_sequence_s) < 0
-    if is_new or preemptions < before.preemptions:
-        return counted  # a worker restarted, joined or left
+    """Add what the workers' counters tell since last time, and set the limit by it.
+
+    Only differences between two sights of the same workers say anything: one that joined, left, was
+    silent for a while, or started again, begins a new sight.
+    """
+    counters = tuple(sorted((_counters(worker) for worker in workers), key=_incarnation))
+    counted = replace(before, counters=counters)
+    pairs = list(zip(before.counters, counters, strict=False))
+    if [old.incarnation for old in before.counters] != [new.incarnation for new in counters]:
+        return counted
+    if any(new.busy_s < old.busy_s or new.preemptions < old.preemptions for old, new in pairs):
+        return counted
+    worked_s = sum(new.busy_s - old.busy_s for old, new in pairs) / len(pairs)
     if worked_s < MIN_BUSY_S:
         return before
+    worked_sequence_s = sum(new.sequence_s - old.sequence_s for old, new in pairs)
     at_work = worked_sequence_s / worked_s or sum(worker.num_running for worker in workers)
-    return _limited(counted, at_work, is_preempting=preemptions > before.preemptions)
+    is_preempting = any(new.preemptions > old.preemptions for old, new in pairs)
+    return _limited(counted, at_work, now, is_preempting)
 
 
-def _limited(seen: Concurrency, at_work: float, is_preempting: bool) -> Concurrency:
+def _counters(worker: WorkerView) -> Counters:
+    return Counters(worker.incarnation, worker.busy_s, worker.sequence_s, worker.preemptions)
+
+
+def _incarnation(counters: Counters) -> str:
+    return counters.incarnation
+
+
+def _limited(seen: Concurrency, at_work: float, now: float, is_preempting: bool) -> Concurrency:
     """With the limit that follows from so many sequences at work since the last sight."""
     sustained = seen.sustained
     if is_preempting:
         sustained += (at_work - sustained) * (MEMORY if sustained else 1)
-        return _with(replace(seen, preempted_at=seen.seen_at), sustained)
-    if not seen.limit or seen.seen_at - seen.preempted_at >= CALM_S:
+        return _with(replace(seen, preempted_at=now), sustained)
+    if not seen.limit or abs(now - seen.preempted_at) >= CALM_S:
         return replace(seen, limit=0, sustained=0.0)
     if at_work >= BINDING * seen.limit:
         return _with(seen, sustained * GROWTH)

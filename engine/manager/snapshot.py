@@ -191,6 +191,16 @@ class WorkerView:
 
 
 @dataclass(frozen=True)
+class Counters:
+    """What a rollout worker had counted since it started."""
+
+    incarnation: str
+    busy_s: float = 0.0
+    sequence_s: float = 0.0
+    preemptions: int = 0
+
+
+@dataclass(frozen=True)
 class Concurrency:
     """How many sequences a base model's engines get at once, and what that was found from."""
 
@@ -198,10 +208,7 @@ class Concurrency:
     limit: int = 0  # sequences near the engines; 0: not limited
     sustained: float = 0.0  # sequences at work on average while some were preempted; 0: never
     preempted_at: float = 0.0  # when a preemption was last seen; 0: never
-    seen_at: float = 0.0  # the counters below are of then
-    busy_s: float = 0.0
-    sequence_s: float = 0.0
-    preemptions: int = 0
+    counters: tuple[Counters, ...] = ()  # of its workers, as of the last sight
 
 
 @dataclass(frozen=True)

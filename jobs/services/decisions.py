@@ -208,9 +208,15 @@ def record_decisions(snapshot: Snapshot, commands: Sequence[Command]) -> None:
 
 
 def recent_decisions() -> Iterator[Decision]:
-    """What is kept, newest first. Raises: RedisError."""
+    """What is kept, newest first; what another version kept otherwise is left out.
+
+    Raises: RedisError.
+    """
     for data in redis.lrange(KEY, 0, -1):
-        found = msgpack.unpackb(data)
-        yield Decision(
-            **{**found, "basis": Basis(**found["basis"]), "groups": tuple(found["groups"])}
-        )
+        try:
+            found = msgpack.unpackb(data)
+            yield Decision(
+                **{**found, "basis": Basis(**found["basis"]), "groups": tuple(found["groups"])}
+            )
+        except (ValueError, TypeError, KeyError, msgpack.UnpackException):
+            continue

@@ -15,13 +15,16 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import close_old_connections, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
+from redis.exceptions import RedisError
 
 from engine.manager.leases import BEAT_LIMIT_S
 from jobs.models import Worker
+from jobs.services import pulses, stored
 from jobs.services.planner_bell import ring_planner
 from jobs.services.pulses import Pulse
 
@@ -31,9 +34,21 @@ log = logging.getLogger(__name__)
 
 
 def living_workers() -> QuerySet[Worker]:
-    """Rows of the workers that beat lately."""
+    """Rows of the workers that beat or had a pulse lately, as the planner sees it."""
     since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
-    return Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
+    here = Worker.objects.filter(stopped_at=None)
+    is_beating = Q(last_beat_at__gte=since)
+    silent = list(here.exclude(is_beating).values_list("pk", flat=True))
+    return here.filter(is_beating | Q(pk__in=_with_pulse(silent, since.timestamp())))
+
+
+def _with_pulse(incarnations: list[UUID], since: float) -> list[UUID]:
+    """Those that gave one since then (epoch s); none while Redis is away."""
+    try:
+        found = pulses.taken() if incarnations else {}
+    except RedisError:
+        found = {}
+    return [one for one in incarnations if found.get(str(one), 0.0) >= since]
 
 
 _names: tuple[float, frozenset[str]] = (0.0, frozenset())  # until when (monotonic), which
@@ -111,7 +126,7 @@ class Heartbeat:
         SQLite lets one write at a time: what a beat waits for its turn is no silence of the worker,
         so the moment is that of the turn.
         """
-        figures = self._stats()
+        figures = stored.storable(self._stats())
         mine = Worker.objects.filter(pk=self.worker.pk, stopped_at=None)
         with transaction.atomic():
             if not mine.update(last_beat_at=timezone.now(), stats=figures):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from django.db.models import Exists, OuterRef, Q
 
 from engine.manager.pacing import PACED
 from jobs.models import BaseModel, Group, Step, Task, Worker
+from jobs.services import stored
 from jobs.services.heartbeats import living_workers
+from jobs.services.snapshots import concurrency_of
 
 HELD_BACK = PACED.rpartition(" ")[0]  # as the planner's reason of a task that is held back has it
 
@@ -23,7 +24,7 @@ class BaseModelState:
     name: str
     slug: str
     limit: int = 0  # sequences at once; 0: none
-    preemptions: int = 0  # since its workers started
+    preemptions: int = 0  # since its living workers started
     preempted_at: datetime | None = None  # the last time that one was seen
     slots: int = 0
     num_running: int = 0  # sequences at work, as of the last beats
@@ -42,25 +43,32 @@ def base_model_states() -> list[BaseModelState]:
 
 
 def _state(row: BaseModel) -> BaseModelState:
-    kept: dict[str, Any] = row.concurrency
-    preempted_at = kept.get("preempted_at", 0.0)
+    kept = concurrency_of(row.slug, row.concurrency)
     return BaseModelState(
         name=row.name,
         slug=row.slug,
-        limit=kept.get("limit", 0),
-        preemptions=kept.get("preemptions", 0),
-        preempted_at=datetime.fromtimestamp(preempted_at, tz=UTC) if preempted_at else None,
+        limit=kept.limit,
+        preempted_at=_moment(kept.preempted_at),
     )
+
+
+def _moment(epoch_s: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(epoch_s, tz=UTC) if epoch_s else None
+    except (ValueError, OverflowError, OSError):  # of no year there is
+        return None
 
 
 def _add_workers(found: dict[str, BaseModelState]) -> None:
     for worker in living_workers():
+        stats = stored.mapping(worker.stats)
         for slug in worker.base_models:
             if slug in found and worker.kind in (Worker.Kind.ROLLOUT, Worker.Kind.TRAINING):
                 state = found[slug]
                 state.num_workers[worker.kind] += 1
                 state.slots += worker.slots
-                state.num_running += worker.stats.get("num_running", 0)
+                state.num_running += stored.whole(stats, "num_running")
+                state.preemptions += stored.whole(stats, "preemptions")
 
 
 def _add_steps(found: dict[str, BaseModelState]) -> None:

@@ -93,6 +93,8 @@ def _apply(command: Command) -> None:
 
 def _end_by(command: Command, error: Exception) -> None:
     log.exception("%s could not be carried out", command)
+    if isinstance(command, SetConcurrency):
+        return  # of no task, and the next plan finds it out again
     end_task(command.task, Task.State.FAILED, told(error), from_states=Task.ACTIVE)
 
 

@@ -9,6 +9,7 @@ or when that is stopped, and prolongs a life by a minute at most: then the row i
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Any
@@ -31,11 +32,20 @@ def give(incarnation: str) -> None:
 def taken() -> dict[str, float]:
     """The last pulse (epoch s) of each incarnation, if it was lately. Raises: RedisError."""
     kept: dict[Any, Any] = redis.hgetall(KEY)
-    found = {one.decode(): float(at) for one, at in kept.items()}
-    over = [one for one, at in found.items() if time.time() - at > KEPT_S]
+    found = {one: _moment(at) for one, at in kept.items()}
+    over = [one for one, at in found.items() if abs(time.time() - at) > KEPT_S]
     if over:
         redis.hdel(KEY, *over)
-    return {one: at for one, at in found.items() if one not in over}
+    return {one.decode(errors="replace"): at for one, at in found.items() if one not in over}
+
+
+def _moment(text: bytes) -> float:
+    """Epoch s; of long ago if it is none."""
+    try:
+        at = float(text)
+    except ValueError:
+        return 0.0
+    return at if math.isfinite(at) else 0.0
 
 
 class Pulse:

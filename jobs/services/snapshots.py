@@ -9,7 +9,7 @@ Nothing depends on what is kept: a process that has just started reads everythin
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from engine.manager.snapshot import (
     Concurrency,
+    Counters,
     GroupView,
     Snapshot,
     StepView,
@@ -26,7 +27,7 @@ from engine.manager.snapshot import (
     WorkerView,
 )
 from jobs.models import BaseModel, Group, Step, Task, Tenant, TokenUsage, Worker
-from jobs.services import storage
+from jobs.services import storage, stored
 from jobs.services.flights import Flights
 
 GROUP_COLUMNS = (
@@ -90,12 +91,30 @@ def take_snapshot(flights: Flights) -> Snapshot:
     )
 
 
-_KEPT = {field.name for field in fields(Concurrency)}  # another version may have written the row
-
-
 def _concurrency() -> list[Concurrency]:
-    kept = BaseModel.objects.exclude(concurrency={}).values_list("concurrency", flat=True)
-    return [Concurrency(**{k: v for k, v in found.items() if k in _KEPT}) for found in kept]
+    kept = BaseModel.objects.exclude(concurrency={}).values_list("slug", "concurrency")
+    return [concurrency_of(slug, found) for slug, found in kept]
+
+
+def concurrency_of(base_model: str, kept: Any) -> Concurrency:
+    """As it is kept with a base model, which is named by its slug."""
+    found = stored.mapping(kept)
+    counters = map(stored.mapping, stored.listing(found.get("counters")))
+    return Concurrency(
+        base_model=base_model,
+        limit=stored.whole(found, "limit"),
+        sustained=stored.number(found, "sustained"),
+        preempted_at=stored.number(found, "preempted_at"),
+        counters=tuple(
+            Counters(
+                incarnation=str(one.get("incarnation", "")),
+                busy_s=stored.number(one, "busy_s"),
+                sequence_s=stored.number(one, "sequence_s"),
+                preemptions=stored.whole(one, "preemptions"),
+            )
+            for one in counters
+        ),
+    )
 
 
 def _tenant_views() -> list[TenantView]:
@@ -243,23 +262,23 @@ def _step_view(step: Step, rows: tuple[_Row, ...], size: int, flights: Flights) 
 
 
 def _worker_view(worker: Worker, flights: Flights) -> WorkerView:
-    stats = worker.stats
+    stats = stored.mapping(worker.stats)
     return WorkerView(
         incarnation=str(worker.pk),
         name=worker.name,
         kind=worker.kind,
-        base_models=tuple(worker.base_models),
+        base_models=tuple(map(str, stored.listing(worker.base_models))),
         started_at=worker.started_at.timestamp(),
         last_beat_at=worker.last_beat_at.timestamp(),
         pulse_at=flights.pulses.get(str(worker.pk), 0.0),
         slots=worker.slots,
-        kv_tokens=stats.get("kv_tokens", 0),
-        kv_tokens_free=stats.get("kv_tokens_free", 0),
-        adapter_slots=stats.get("adapter_slots", 0),
-        tokens_per_s=stats.get("tokens_per_s", 0.0),
-        num_running=stats.get("num_running", 0),
-        tokens=stats.get("tokens_generated", 0),
-        busy_s=stats.get("busy_s", 0.0),
-        sequence_s=stats.get("sequence_s", 0.0),
-        preemptions=stats.get("preemptions", 0),
+        kv_tokens=stored.whole(stats, "kv_tokens"),
+        kv_tokens_free=stored.whole(stats, "kv_tokens_free"),
+        adapter_slots=stored.whole(stats, "adapter_slots"),
+        tokens_per_s=stored.number(stats, "tokens_per_s"),
+        num_running=stored.whole(stats, "num_running"),
+        tokens=stored.whole(stats, "tokens_generated"),
+        busy_s=stored.number(stats, "busy_s"),
+        sequence_s=stored.number(stats, "sequence_s"),
+        preemptions=stored.whole(stats, "preemptions"),
     )

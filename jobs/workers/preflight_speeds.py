@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from engine.preflight import Outcome, Speeds
 from jobs.models import BaseModel, Span, Task, Worker
+from jobs.services import stored
 from jobs.services.heartbeats import living_workers
 
 MIN_WINDOW, MAX_WINDOW = 8, 64  # sequences in flight
@@ -31,7 +32,7 @@ def window(slug: str) -> int:
     """Sequences in flight: a quarter of the slots where they are idle, else an eighth."""
     engines = _living(slug)
     slots = sum(engine.slots for engine in engines)
-    is_busy = any(engine.stats.get("num_running", 0) for engine in engines)
+    is_busy = any(stored.whole(engine.stats, "num_running") for engine in engines)
     return min(MAX_WINDOW, max(MIN_WINDOW, slots // (8 if is_busy else 4)))
 
 
@@ -41,7 +42,7 @@ def speeds(base_model: BaseModel, outcomes: Sequence[Outcome], generated_s: floa
     generated_s: seconds in which the outcomes were generated.
     """
     told_by_engines = sum(
-        engine.stats.get("tokens_per_s", 0.0) for engine in _living(base_model.slug)
+        stored.number(engine.stats, "tokens_per_s") for engine in _living(base_model.slug)
     )
     generated = sum(outcome.num_tokens for outcome in outcomes)
     own = generated / generated_s if generated_s > 0 else 0.0

@@ -74,7 +74,7 @@ def decide(task: Task) -> None:
     found = SetConcurrency(Concurrency(task.base_model.slug, limit=21))
     record_decisions(snapshot, [found, *sent])
     BaseModel.objects.filter(pk=task.base_model_id).update(
-        concurrency={"base_model": task.base_model.slug, "limit": 21, "preemptions": 7}
+        concurrency={"base_model": task.base_model.slug, "limit": 21, "preempted_at": 1e9}
     )
 
 

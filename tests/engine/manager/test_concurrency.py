@@ -10,7 +10,7 @@ import pytest
 from engine.manager import plan
 from engine.manager.concurrency import CALM_S, MIN_LIMIT, see
 from engine.manager.policy import PAPER
-from engine.manager.snapshot import Concurrency, DispatchGroup, SetConcurrency
+from engine.manager.snapshot import Concurrency, Counters, DispatchGroup, SetConcurrency
 from engine.simulation.performance.cost_models import EngineCost
 from engine.simulation.performance.lockstep import LockstepEngine, Sequence
 
@@ -134,14 +134,42 @@ def test_the_limit_never_strangles() -> None:
     assert state.limit == MIN_LIMIT
 
 
-def test_counters_that_went_back_are_taken_as_they_are() -> None:
-    """A worker restarted: nothing is concluded from the difference."""
+@pytest.mark.parametrize("incarnation", ["r#1", "r#2"])
+def test_counters_that_went_back_are_taken_as_they_are(incarnation: str) -> None:
+    """A worker or its engine restarted: nothing is concluded from the difference."""
     load = Load(60_000)
     load.work(60)
-    restarted = worker("r#2", "rollout", busy_s=0.5, sequence_s=4.0, preemptions=1)
+    restarted = worker(incarnation, "rollout", busy_s=0.5, sequence_s=4.0, preemptions=1)
     after = see(load.state, [restarted], 2_000.0)
-    assert (after.busy_s, after.sequence_s, after.preemptions) == (0.5, 4.0, 1)
+    assert after.counters == (Counters(incarnation, 0.5, 4.0, 1),)
     assert (after.sustained, after.limit) == (load.state.sustained, load.state.limit)
+
+
+def test_a_worker_that_comes_or_goes_changes_no_limit() -> None:
+    """Nor one that was only silent: all that it did since is not of this moment."""
+    one = worker("a", "rollout", busy_s=100.0, sequence_s=4_000.0, preemptions=50)
+    other = worker("b", "rollout", busy_s=10.0, sequence_s=100.0)
+    state = replace(see(Concurrency("smollm2"), [one, other], 1.0), limit=40, sustained=40.0)
+    later = replace(other, busy_s=20.0, sequence_s=200.0)
+    without = see(state, [later], 11.0)
+    back = see(without, [replace(one, busy_s=200.0, preemptions=90), later], 21.0)
+    assert (without.limit, back.limit) == (40, 40)
+    assert back.preempted_at == 0.0
+
+
+def test_a_clock_that_was_set_back_does_not_keep_the_limit() -> None:
+    load = Load(60_000)
+    load.work(60)
+    state = replace(load.state, preempted_at=9e9, limit=40, sustained=40.0)
+    (old,) = state.counters
+    calm = worker(
+        "r#1",
+        "rollout",
+        busy_s=old.busy_s + 5,
+        sequence_s=old.sequence_s + 5,
+        preemptions=old.preemptions,
+    )
+    assert see(state, [calm], 2_000.0).limit == 0
 
 
 def test_an_idle_engine_changes_nothing() -> None:
@@ -172,7 +200,7 @@ def test_what_was_found_is_kept_by_a_command() -> None:
     engine = worker("r#1", "rollout", slots=8, num_running=4, sequence_s=20.0, busy_s=5.0)
     view = snapshot(task(), workers=(engine,))
     (command,) = [c for c in plan(view) if isinstance(c, SetConcurrency)]
-    assert command.concurrency.busy_s == 5.0
+    assert command.concurrency.counters == (Counters("r#1", 5.0, 20.0),)
     assert not [c for c in plan(view, PAPER) if isinstance(c, SetConcurrency)]
     again = replace(view, concurrency=(command.concurrency,))
     assert not [c for c in plan(again) if isinstance(c, SetConcurrency)]

@@ -89,7 +89,7 @@ def test_every_kind_of_decision_is_told_but_explanations() -> None:
 
 
 def test_a_limit_is_told_when_it_changes_and_not_with_every_sight() -> None:
-    same = SetConcurrency(Concurrency("tiny", limit=24, busy_s=9.0))
+    same = SetConcurrency(Concurrency("tiny", limit=24, sustained=9.0))
     other = SetConcurrency(Concurrency("tiny", limit=30))
     (found,) = decisions_of(SNAPSHOT, [same, other])
     assert (found.kind, found.cause, found.basis) == ("limit", "24 → 30 sequences", SEEN)

@@ -13,7 +13,7 @@ from engine.manager.leases import BEAT_LIMIT_S, live_workers
 from jobs.models import Worker
 from jobs.services import pulses
 from jobs.services.flights import look_at_flights
-from jobs.services.heartbeats import Heartbeat
+from jobs.services.heartbeats import Heartbeat, living_workers
 from jobs.services.pulses import Pulse
 from jobs.services.snapshots import take_snapshot
 
@@ -44,6 +44,23 @@ def test_a_silent_worker_with_a_pulse_lives() -> None:
     assert _living() == set()
     pulses.give(incarnation)
     assert _living() == {incarnation}
+
+
+def test_whoever_asks_who_lives_hears_what_the_planner_does() -> None:
+    incarnation = _silent()
+    assert not living_workers().exists()
+    pulses.give(incarnation)
+    assert [str(worker.pk) for worker in living_workers()] == [incarnation]
+
+
+def test_without_redis_those_that_beat_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise RedisAway("away")
+
+    monkeypatch.setattr(pulses, "taken", away)
+    _silent()
+    beating = Heartbeat("rollout", "rollout-b", ["tiny"])
+    assert [str(worker.pk) for worker in living_workers()] == [beating.incarnation]
 
 
 def test_figures_stay_those_of_the_last_beat() -> None:

@@ -80,7 +80,7 @@ def test_the_page_says_so_when_redis_is_away(
 
 def test_the_state_of_a_base_model_has_its_limit_workers_and_steps(make_task: Any) -> None:
     task = make_task(state="running", pass_s=5.0)
-    concurrency = {"base_model": "tiny", "limit": 4, "preemptions": 9, "preempted_at": 1e9}
+    concurrency = {"base_model": "tiny", "limit": 4, "preempted_at": 1e9}
     BaseModel.objects.update(concurrency=concurrency)
     for kind, slots in (("rollout", 64), ("training", 0)):
         Worker.objects.create(
@@ -90,7 +90,7 @@ def test_the_state_of_a_base_model_has_its_limit_workers_and_steps(make_task: An
             pid=1,
             base_models=["tiny"],
             slots=slots,
-            stats={"num_running": 3} if slots else {},
+            stats={"num_running": 3, "preemptions": 9} if slots else {},
             last_beat_at=timezone.now(),
         )
     Step.objects.create(task=task, number=0, state="training")
