@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, field, fields
@@ -17,6 +18,7 @@ from typing import Any
 from .json_objects import canonical_object
 
 SHOWN_CHARACTERS = 60
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.I | re.A)
 _REFUSED = ("Cc", "Cs", "Zl", "Zp")  # Unicode categories
 # Embeddings, overrides and isolates: with them a name can show as another one.
 _DIRECTIONS = frozenset(chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
@@ -89,6 +91,8 @@ def _parse_number(value: Any, is_whole: bool) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"Must be a number, not {shown(value)}.")
     try:
+        if isinstance(value, str) and not NUMBER.fullmatch(value.strip()):
+            raise ValueError  # Python takes 1_0 and other alphabets' digits, too
         found = float(value)
     except (ValueError, OverflowError):
         raise ValueError(f"Must be a number, not {shown(value)}.") from None

@@ -108,6 +108,8 @@ def run_fairness(bench: Bench) -> None:
     """Two tenants that always have work, and one that floods."""
     results = run_all(fairness.jobs(bench.is_quick), bench.num_processes)
     bench.rows += fairness.rows(results)
+    if bench.is_quick:
+        print("quick: these windows are too short to judge fairness by")
 
 
 def run_concurrency(bench: Bench) -> None:

@@ -91,7 +91,7 @@ def rows(results: dict[tuple[int, int], Sized]) -> list[Row]:
             Row(f"{name}: steps per hour a cell, by one cell's", scaling, "of 1"),
             Row(f"{name}: steps per hour", one.summary.steps_per_hour, "steps/h"),
             Row(f"{name}: occupancy-weighted utilisation", one.summary.occupancy, "of 1"),
-            Row(f"{name}: makespan by the bound", one.summary.over_bound, "times"),
+            Row(f"{name}: makespan by the least time", one.summary.over_bound, "times"),
             Row(f"{name}: mean plan", one.plan_ms, "ms"),
         ]
     return found

@@ -6,20 +6,17 @@ say only what works, never versions, names of tenants or addresses.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
-from django.utils import timezone
 from redis import Redis
 from redis.exceptions import RedisError
 
-from jobs.models import BaseModel, Worker
+from jobs.models import BaseModel
+from jobs.services.heartbeats import living_workers
 
-SILENCE_S = 10  # a worker that has not beaten for so long counts as gone; they beat every 2 s
 _redis = Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
 _migrated = False
 
@@ -66,8 +63,7 @@ def is_migrated() -> bool:
 
 def missing_workers() -> list[str]:
     """Kinds of worker that no living process serves, rollout and training by base model."""
-    since = timezone.now() - timedelta(seconds=SILENCE_S)
-    living = Worker.objects.filter(stopped_at=None, last_beat_at__gte=since)
+    living = list(living_workers())
     missing = {("planning", ""), ("environment", "")} - {(w.kind, "") for w in living}
     bases = set(BaseModel.objects.filter(is_enabled=True).values_list("slug", flat=True))
     wanted = {(kind, base) for kind in ("rollout", "training") for base in bases}

@@ -25,7 +25,7 @@ class Summary:
     first_step_p95_s: float
     step_p50_s: float
     step_p95_s: float
-    slowdown: float  # mean over the tasks; 0 where nothing is known of them alone
+    slowdown: float | None  # mean over the tasks; None: nothing is known of them alone
     training_bound_s: float
     rollout_bound_s: float
     chain_bound_s: float
@@ -57,7 +57,7 @@ def summarise(run: Run, alone_s: Mapping[str, float] | None = None) -> Summary:
         first_step_p95_s=percentile(first, 0.95),
         step_p50_s=percentile(steps, 0.5),
         step_p95_s=percentile(steps, 0.95),
-        slowdown=mean(slowdowns(run.tasks, alone_s)) if alone_s else 0.0,
+        slowdown=mean(slowdowns(run.tasks, alone_s)) if alone_s else None,
         training_bound_s=run.bounds.training_s,
         rollout_bound_s=run.bounds.rollout_s,
         chain_bound_s=run.bounds.chain_s,
