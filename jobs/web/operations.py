@@ -1,12 +1,12 @@
-"""The operators' page of the planner: its sight of each base model, what waits, what it decided."""
+"""The operators' pages of the planner: each base model, what waits, what was decided, all lanes."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -14,12 +14,14 @@ from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 from redis.exceptions import RedisError
 
 from engine.manager.explain import MAX_TOLD_PLACES
 from engine.manager.policy import POLICIES, Policy
-from jobs.models import Task, Tenant
+from jobs.live.spans import named_spans
+from jobs.models import Span, Task, Tenant
 from jobs.services.decisions import KEPT, KINDS, Decision, recent_decisions
 from jobs.services.operations import BaseModelState, base_model_states
 from jobs.services.waiting_tasks import held_back_by_policy, waiting_tasks
@@ -29,6 +31,7 @@ from .tenants import require_staff
 
 PER_PAGE = 50
 MAX_WAITING = 50  # waiting tasks shown
+LANES_SHOW = timedelta(hours=1)
 MAX_NAME = 100  # characters looked for
 
 
@@ -63,12 +66,11 @@ class Filters:
             and (tasks is None or one.task in tasks)
         ]
 
-    def waiting(self) -> QuerySet[Task]:
-        """Waiting tasks that pass; they are of no kind of decision."""
-        found = waiting_tasks()
+    def tasks(self, tasks: QuerySet[Task]) -> QuerySet[Task]:
+        """Those that pass; they are of no kind of decision."""
         if self.tenant:
-            found = found.filter(tenant__slug=self.tenant)
-        return found.filter(_is_task(self.task)) if self.task else found
+            tasks = tasks.filter(tenant__slug=self.tenant)
+        return tasks.filter(_is_task(self.task)) if self.task else tasks
 
 
 def _tenant_id(slug: str) -> str:
@@ -94,7 +96,7 @@ def planner_page(request: HttpRequest) -> HttpResponse:
     require_staff(request)
     filters, problem = Filters.of(request), ""
     policy = POLICIES[settings.SCHEDULE_POLICY]
-    waiting = filters.waiting()
+    waiting = filters.tasks(waiting_tasks())
     try:
         decisions = filters.passing(recent_decisions())
     except RedisError as error:
@@ -118,6 +120,26 @@ def planner_page(request: HttpRequest) -> HttpResponse:
         "problem": problem,
     }
     return render(request, "ops/planner.html", context)
+
+
+@require_safe
+def timeline_page(request: HttpRequest) -> HttpResponse:
+    """The lanes of all tasks at one moment, by name; ?tenant=, ?task=."""
+    require_staff(request)
+    filters, now = replace(Filters.of(request), kind=""), timezone.now()
+    spans = Span.objects.all()
+    if filters:
+        spans = spans.filter(task__in=filters.tasks(Task.objects.all()))
+    found = named_spans(spans, now - LANES_SHOW, now)
+    context = {
+        "filters": filters,
+        "tenants": Tenant.objects.order_by("name").values_list("slug", "name"),
+        "now": now,
+        "found": {**found, "server_time": round(now.timestamp() * 1000)},
+        "stages": Span.Stage.values,
+        "rows": [(lane, list(lane["seconds"].items())) for lane in found["lanes"]],
+    }
+    return render(request, "ops/timeline.html", context)
 
 
 def _states(policy: Policy) -> list[tuple[BaseModelState, int]]:

@@ -159,6 +159,26 @@ def _is_beside(label: Any, field: Any) -> bool:
     return bool(field["y"] < middle < field["y"] + field["height"])
 
 
+def test_an_operator_sees_all_lanes_by_name(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, make_task: Any, umbrella: Any
+) -> None:
+    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    for name, tenant in (("sums", alice.memberships.get().tenant), ("secret", umbrella)):
+        run = Run(make_task(name, tenant=tenant))
+        run.start(timezone.now() - timedelta(seconds=90))
+        run.train_step(0, seconds=60)
+    sign_in(context, alice)
+    page.goto("/ops/planner/")
+    page.get_by_role("link", name="Timeline of all tasks").click()
+    expect(page.locator("rl-lanes canvas")).to_be_visible()
+    expect(page.locator("[data-legend]")).to_contain_text("of the visible time of all lanes")
+    page.locator("[data-plot]").press("ArrowDown")
+    expect(page.locator("[data-value]")).to_contain_text("secret, Umbrella")
+    page.get_by_role("textbox", name="Task").fill("sums")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
 def test_a_member_finds_neither_the_page_nor_a_link_to_it(
     page: Page, context: BrowserContext, sign_in: Any, bob: Any, task: Any
 ) -> None:

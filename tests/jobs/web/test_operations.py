@@ -11,7 +11,7 @@ from django.utils import timezone
 from engine.manager.explain import _wait
 from engine.manager.pacing import PACED
 from engine.manager.snapshot import Admit, Snapshot, TaskView, TenantView
-from jobs.models import BaseModel, Group, Step, Task, User, Worker
+from jobs.models import BaseModel, Group, Span, Step, Task, User, Worker
 from jobs.services import decisions
 from jobs.services.decisions import record_decisions
 from jobs.services.operations import HELD_BACK, base_model_states
@@ -45,7 +45,7 @@ def test_who_is_no_operator_gets_404(
 ) -> None:
     _admit(task)
     for user in (alice, mallory, make_user("vera", acme, "viewer")):
-        for query in ("", "?tenant=acme", f"?task={task.pk}"):
+        for query in ("", "?tenant=acme", f"?task={task.pk}", "timeline/", "timeline/?task=sums"):
             answer = browser_of(user).get(f"/ops/planner/{query}")
             assert answer.status_code == 404
             assert "sums" not in answer.content.decode()
@@ -89,6 +89,7 @@ def test_what_waits_is_told_with_its_reason_and_narrowed(
     assert shown("?tenant=umbrella") == shown("?task=SECO") == {"second"}
     assert shown("?tenant=nobody") == shown("?tenant=umbrella&task=first") == set()
     text = _section(browser.get(f"/ops/planner/?task={first.pk}"), "waiting")
+    assert "1 waits of those that pass the filter." in text
     cells = ("2 min 5 s", f">{str(first.pk)[:8]}<", "Acme", ">3<", ">7<", waiting["reason"])
     assert [cell for cell in cells if cell not in text] == []
     assert "waiting to train, 2nd in line" in browser.get("/ops/planner/").content.decode()
@@ -104,7 +105,7 @@ def test_of_many_that_wait_the_longest_are_shown_and_all_are_counted(
     for name in ("first", "second"):
         make_task(name)
     text = _section(browser.get("/ops/planner/"), "waiting")
-    assert "2 in all, the first 1 are shown" in text
+    assert "2 wait, the first 1 are shown" in text
     assert ">first</a>" in text
     assert ">second</a>" not in text
 
@@ -196,3 +197,38 @@ def test_a_worker_that_fell_silent_is_not_counted(base_model: Any) -> None:
 
 def test_the_planners_words_for_pacing_are_those_that_are_counted() -> None:
     assert HELD_BACK in _wait(PACED)
+
+
+def _work(task: Task, stage: str, begin_s: int, end_s: int | None) -> None:
+    """A span of the task that began and ended so many seconds ago."""
+    now = timezone.now()
+    Span.objects.create(
+        task=task,
+        stage=stage,
+        step=0,
+        started_at=now - timedelta(seconds=begin_s),
+        ended_at=None if end_s is None else now - timedelta(seconds=end_s),
+    )
+
+
+def test_operators_see_the_lanes_of_all_tasks_by_name_and_narrow_them(
+    browser_of: Any, operator: Any, make_task: Any, umbrella: Any
+) -> None:
+    first, second = make_task("first"), make_task("second", tenant=umbrella)
+    _work(first, "rollout", 60, 20)
+    _work(second, "training", 30, None)
+    _work(make_task("old"), "rollout", 9_000, 8_000)
+    browser = browser_of(operator)
+
+    def lanes(query: str) -> list[str]:
+        found = browser.get(f"/ops/planner/timeline/{query}").context["found"]
+        return [lane["label"] for lane in found["lanes"]]
+
+    assert lanes("") == lanes("?kind=train") == ["first, Acme", "second, Umbrella"]
+    assert lanes("?tenant=umbrella") == lanes(f"?task={second.pk}") == ["second, Umbrella"]
+    text = browser.get("/ops/planner/timeline/").content.decode()
+    assert "2 tasks at work in it" in text
+    assert '<div data-label="Rollout: ">40 s</div>' in text
+    empty = browser.get("/ops/planner/timeline/?task=old").content.decode()
+    assert "Nothing was at work" in empty
+    assert "No task that passes the filter" in empty
