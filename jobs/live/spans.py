@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from jobs.models import Span, Task
 
@@ -16,6 +17,7 @@ from .timeline import IN_USE, Viewer, lane_key, lane_label
 
 MAX_SPANS = 4_000
 MAX_READ = 20_000  # rows looked at: everybody's work is in them, and anybody may ask
+MAX_LANES = 40  # of operators: more are a long way to scroll
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,53 @@ def timeline_spans(task: Task, who: Viewer, since: datetime, now: datetime) -> d
             [s.lane, s.stage, s.start_ms, s.end_ms, s.step, s.group, s.tokens] for s in joined
         ],
     }
+
+
+def named_spans(spans: QuerySet[Span], since: datetime, now: datetime) -> dict[str, Any]:
+    """A lane for each task, with its name and its tenant's: for operators alone.
+
+    spans: of whichever tasks are looked at. Returns {since, merged_ms, lanes, rows} as
+    `timeline_spans` does, each lane with its task and its `seconds` by stage, and num_tasks, of
+    which those with the newest spans have lanes. What still goes on ends now.
+    """
+    found = _last(spans.select_related("task__tenant"), since)
+    tasks = {span.task_id: span.task for span in reversed(found)}
+    chosen = dict(list(tasks.items())[:MAX_LANES])
+    own = [_own(span) for span in found if span.task_id in chosen]
+    ended = [replace(span, end_ms=span.end_ms or _ms(now)) for span in own]
+    joined, merged_ms = fit(ended, round((now - since).total_seconds() * 1000))
+    seconds = _stage_seconds(joined, _ms(since))
+    ordered = sorted(chosen.values(), key=lambda task: (task.tenant.name, task.name, str(task.pk)))
+    return {
+        "since": _ms(since),
+        "merged_ms": merged_ms,
+        "lanes": [_named_lane(task, seconds[str(task.pk)]) for task in ordered],
+        "rows": [
+            [s.lane, s.stage, s.start_ms, s.end_ms, s.step, s.group, s.tokens] for s in joined
+        ],
+        "num_tasks": len(tasks),
+    }
+
+
+def _named_lane(task: Task, seconds: dict[str, float]) -> dict[str, Any]:
+    return {
+        "key": str(task.pk),
+        "label": f"{task.name}, {task.tenant.name}",
+        "is_own": True,
+        "task": task.name,
+        "tenant": task.tenant.name,
+        "seconds": seconds,
+    }
+
+
+def _stage_seconds(spans: list[LaneSpan], since_ms: int) -> dict[str, dict[str, float]]:
+    """By lane and stage, the seconds since then in which the stage was at work, however often at
+    once. spans: ended ones."""
+    found: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(Span.Stage.values, 0.0))
+    for span in join([replace(s, step=None) for s in spans], 0):
+        assert span.end_ms is not None
+        found[span.lane][span.stage] += (span.end_ms - max(since_ms, span.start_ms)) / 1000
+    return found
 
 
 def _last(spans: Any, since: datetime) -> list[Span]:

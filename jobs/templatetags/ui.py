@@ -175,6 +175,19 @@ def moment(at: datetime | None) -> SafeString:
     )
 
 
+@register.simple_tag
+def stretch(since: datetime | None) -> SafeString:
+    """How long something has lasted; when it began, as exact UTC time, in the title."""
+    if since is None:
+        return SafeString("–")
+    return format_html(
+        '<time datetime="{}" title="since {} UTC">{}</time>',
+        since.isoformat(),
+        since.strftime("%Y-%m-%d %H:%M:%S"),
+        duration(max(timedelta(0), timezone.now() - since)),
+    )
+
+
 @register.filter
 def clock(at: str) -> str:
     """The time of day in an ISO time."""

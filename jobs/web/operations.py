@@ -1,31 +1,37 @@
-"""The operators' page of the planner: what it sees of each base model, what it decided lately."""
+"""The operators' pages of the planner: each base model, what waits, what was decided, all lanes."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.paginator import Paginator
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 from redis.exceptions import RedisError
 
-from engine.manager.pacing import PASSES_WAITING, SLACK
-from engine.manager.policy import POLICIES
-from jobs.models import Task, Tenant
+from engine.manager.explain import MAX_TOLD_PLACES
+from engine.manager.policy import POLICIES, Policy
+from jobs.live.spans import named_spans
+from jobs.models import Span, Task, Tenant
 from jobs.services.decisions import KEPT, KINDS, Decision, recent_decisions
-from jobs.services.operations import base_model_states
+from jobs.services.operations import BaseModelState, base_model_states
+from jobs.services.waiting_tasks import held_back_by_policy, waiting_tasks
 
+from .planner_words import about, basis_words, pacing_bound, policy_bound, rule
 from .tenants import require_staff
 
 PER_PAGE = 50
+MAX_WAITING = 50  # waiting tasks shown
+LANES_SHOW = timedelta(hours=1)
 MAX_NAME = 100  # characters looked for
 
 
@@ -60,6 +66,12 @@ class Filters:
             and (tasks is None or one.task in tasks)
         ]
 
+    def tasks(self, tasks: QuerySet[Task]) -> QuerySet[Task]:
+        """Those that pass; they are of no kind of decision."""
+        if self.tenant:
+            tasks = tasks.filter(tenant__slug=self.tenant)
+        return tasks.filter(_is_task(self.task)) if self.task else tasks
+
 
 def _tenant_id(slug: str) -> str:
     found = Tenant.objects.filter(slug=slug).values_list("pk", flat=True).first()
@@ -67,27 +79,38 @@ def _tenant_id(slug: str) -> str:
 
 
 def _task_ids(text: str) -> set[str]:
+    return {str(pk) for pk in Task.objects.filter(_is_task(text)).values_list("pk", flat=True)}
+
+
+def _is_task(text: str) -> Q:
+    """Tasks whose name has the text in it, or whose id it is."""
     wanted = Q(name__icontains=text)
     with suppress(ValueError):
         wanted |= Q(pk=uuid.UUID(text))
-    return {str(pk) for pk in Task.objects.filter(wanted).values_list("pk", flat=True)}
+    return wanted
 
 
 @require_safe
 def planner_page(request: HttpRequest) -> HttpResponse:
-    """State by base model and the last decisions, newest first; ?tenant=, ?task=, ?kind=."""
+    """State by base model, what waits and the last decisions; ?tenant=, ?task=, ?kind=."""
     require_staff(request)
     filters, problem = Filters.of(request), ""
+    policy = POLICIES[settings.SCHEDULE_POLICY]
+    waiting = filters.tasks(waiting_tasks())
     try:
         decisions = filters.passing(recent_decisions())
     except RedisError as error:
         decisions, problem = [], f"The decisions cannot be read: {error}"
     page = Paginator(decisions, PER_PAGE).get_page(request.GET.get("page"))
     context = {
-        "policy": POLICIES[settings.SCHEDULE_POLICY],
-        "states": base_model_states(),
-        "slack": SLACK,
-        "passes_waiting": PASSES_WAITING,
+        "policy": policy,
+        "states": _states(policy),
+        "pacing_bound": pacing_bound(policy),
+        "policy_bound": policy_bound(policy),
+        "waiting": waiting[:MAX_WAITING],
+        "num_waiting": waiting.count(),
+        "max_waiting": MAX_WAITING,
+        "max_told_places": MAX_TOLD_PLACES,
         "page": page,
         "rows": _rows(list(page.object_list)),
         "filters": filters,
@@ -97,6 +120,32 @@ def planner_page(request: HttpRequest) -> HttpResponse:
         "problem": problem,
     }
     return render(request, "ops/planner.html", context)
+
+
+@require_safe
+def timeline_page(request: HttpRequest) -> HttpResponse:
+    """The lanes of all tasks at one moment, by name; ?tenant=, ?task=."""
+    require_staff(request)
+    filters, now = replace(Filters.of(request), kind=""), timezone.now()
+    spans = Span.objects.all()
+    if filters:
+        spans = spans.filter(task__in=filters.tasks(Task.objects.all()))
+    found = named_spans(spans, now - LANES_SHOW, now)
+    context = {
+        "filters": filters,
+        "tenants": Tenant.objects.order_by("name").values_list("slug", "name"),
+        "now": now,
+        "found": {**found, "server_time": round(now.timestamp() * 1000)},
+        "stages": Span.Stage.values,
+        "rows": [(lane, list(lane["seconds"].items())) for lane in found["lanes"]],
+    }
+    return render(request, "ops/timeline.html", context)
+
+
+def _states(policy: Policy) -> list[tuple[BaseModelState, int]]:
+    """Base models, each with how many tasks of it the policy holds back."""
+    held_back = held_back_by_policy(policy)
+    return [(state, held_back[state.slug]) for state in base_model_states()]
 
 
 def _rows(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
@@ -113,48 +162,8 @@ def _rows(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
             "at": datetime.fromtimestamp(one.at, UTC),
             "task": tasks.get(one.task),
             "about": about(one),
+            "rule": rule(one),
             "basis": basis_words(one),
         }
         for one in decisions
     ]
-
-
-def about(one: Decision) -> str:
-    """What is done to what: step 4: groups 1–12, 8.4 device-seconds."""
-    if one.step is None:
-        return ""
-    step = f"step {one.step + 1}"
-    if not one.groups:
-        return f"{step}, attempt {one.attempt}" if one.attempt else step
-    attempt = f", attempt {one.attempt}" if one.attempt > 1 else ""
-    words = "group" if len(one.groups) == 1 else "groups"
-    return f"{step}: {words} {ranges(one.groups)}{attempt}, {one.cost_s:,.1f} device-seconds"
-
-
-def ranges(indexes: Iterable[int]) -> str:
-    """Indexes from 0 as a person counts: 1–3, 7."""
-    parts: list[list[int]] = []
-    for index in sorted(indexes):
-        if parts and index == parts[-1][1] + 1:
-            parts[-1][1] = index
-        else:
-            parts.append([index, index])
-    return ", ".join(f"{a + 1}–{b + 1}" if b > a else f"{a + 1}" for a, b in parts)
-
-
-def basis_words(one: Decision) -> list[str]:
-    """What it was based on, part by part."""
-    basis = one.basis
-    limit = f", limit {basis.limit:,}" if basis.limit else ""
-    words = [
-        f"{basis.in_flight:,} sequences in flight for {basis.slots:,} slots{limit}",
-        f"{basis.away:,} with environments",
-        f"{basis.waiting:,} groups to be sent",
-        f"{basis.line:,} steps at the trainer",
-    ]
-    if basis.tenant_time is not None:
-        after = "" if one.tenant_time is None else f" → {one.tenant_time:,.1f}"
-        words.append(f"virtual time of the tenant {basis.tenant_time:,.1f}{after}")
-    if basis.task_time is not None:
-        words.append(f"of the task {basis.task_time:,.1f}, priority {basis.priority}")
-    return words

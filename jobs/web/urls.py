@@ -51,6 +51,7 @@ urlpatterns = [
     path("account/tokens/<uuid:token_id>/revoke/", people.revoke_token, name="revoke-token"),
     path("ops/", RedirectView.as_view(pattern_name="operator-tenants")),
     path("ops/planner/", operations.planner_page, name="operator-planner"),
+    path("ops/planner/timeline/", operations.timeline_page, name="operator-timeline"),
     path("ops/tenants/", tenants.operator_tenants, name="operator-tenants"),
     path("ops/tenants/<slug:slug>/", tenants.operator_tenant, name="operator-tenant"),
 ]

@@ -286,7 +286,8 @@ class RlLanes extends HTMLElement {
     const all = this.lanes.map((lane) => this.#segments(lane));
     this.#strip(g, all);
     this.lanes.forEach((lane, row) => this.#row(g, lane, all[row], row));
-    this.#sum(all[0]);
+    if (this.dataset.sums === "all") this.#sum(all.flat(), all.length, "the visible time of all lanes");
+    else this.#sum(all[0]);
     const [from, to] = this.view;
     const merged = this.merged ? ` · spans less than ${duration(this.merged)} apart are merged` : "";
     this.querySelector("[data-window]").textContent = `${shortClock(from)} – ${shortClock(to)}, ${duration(to - from)}${this.isFollowing ? (this.endedAt ? "" : " · following") : " · frozen by you"}${merged}`;
@@ -369,7 +370,7 @@ class RlLanes extends HTMLElement {
     }
     const busy = found.reduce((sum, one) => sum + one.end - one.start, 0);
     const length = Math.max(1, Math.min(to, this.now) - Math.max(from, this.since));
-    this.#texts(g, top + BAR / 2, lane.label, `${Math.round((100 * Math.min(busy, length)) / length)} %${this.box.clientWidth < 600 ? "" : " busy"}`, row === 0);
+    this.#texts(g, top + BAR / 2, lane.label, `${Math.round((100 * Math.min(busy, length)) / length)} %${this.box.clientWidth < 600 ? "" : " busy"}`, row === 0 && this.dataset.sums !== "all");
   }
 
   #segment(g, one, top) {
@@ -407,16 +408,16 @@ class RlLanes extends HTMLElement {
     g.fillText(WORDS[stage], 7, y + (stage === "training" ? -1 : 0.5));
   }
 
-  #sum(found) {
+  #sum(found, numLanes = 1, whole = "this task's visible time") {
     const [from, to] = this.view;
-    const length = Math.max(1, Math.min(to, this.now) - Math.max(from, this.since));
+    const length = numLanes * Math.max(1, Math.min(to, this.now) - Math.max(from, this.since));
     const percent = (ms) => `${Math.round((100 * ms) / length)} %`;
     for (const stage of STAGES.slice(0, 3)) {
       const ms = found.filter((one) => one.stages.includes(stage)).reduce((sum, one) => sum + one.end - one.start, 0);
       this.sums[stage].textContent = `${stage} ${percent(ms)}`;
     }
     const busy = found.reduce((sum, one) => sum + one.end - one.start, 0);
-    this.sums.idle.textContent = `idle ${percent(Math.max(0, length - busy))} of this task's visible time`;
+    this.sums.idle.textContent = `idle ${percent(Math.max(0, length - busy))} of ${whole}`;
   }
 }
 

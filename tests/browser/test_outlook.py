@@ -26,6 +26,8 @@ from jobs.services.tasks import cancel_task
 
 from .training import Run
 
+PHONE = {"width": 390, "height": 844}
+
 
 def wait_for_a_tool(task: Task, number: int, seconds: float = 47.0) -> str:
     """The step's last trajectory waits for a search; returns the group's id."""
@@ -121,7 +123,60 @@ def test_an_operator_reads_the_planners_decisions_and_narrows_them(
     page.get_by_label("Kind").select_option("limit")
     page.get_by_role("button", name="Filter").click()
     expect(rows).to_have_count(1)
-    expect(page.locator("caption")).to_have_text("Speed by sequences at work, as last seen")
+    page.get_by_role("link", name="Clear").click()
+    expect(rows).to_have_count(3)
+
+
+def test_an_operator_reads_the_planner_on_a_phone(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, make_task: Any, task: Any
+) -> None:
+    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    decide(task)
+    make_task("second", reason="your organisation runs as many tasks as it may at once, 2")
+    sign_in(context, alice)
+    page.set_viewport_size(PHONE)
+    page.goto("/ops/planner/")
+    expect(page.locator("table").first).to_contain_text("your organisation runs as many")
+    for table in page.locator("table").all():
+        assert table.evaluate("(one) => one.scrollWidth") <= PHONE["width"]
+    heights = page.locator("tbody tr").evaluate_all("(all) => all.map((one) => one.offsetHeight)")
+    assert max(heights) < 250, heights
+    for label in ("Tenant", "Task", "Kind of decision"):
+        text, field = page.locator("main").get_by_text(label, exact=True), page.get_by_label(label)
+        assert _is_beside(text.first.bounding_box(), field.first.bounding_box()), label
+    account = page.get_by_role("link", name="Account")
+    assert account.evaluate("(one) => one.getBoundingClientRect().right") <= PHONE["width"]
+    page.set_viewport_size({**PHONE, "width": 320})
+    page.locator(".rail").evaluate("(bar) => bar.scrollTo(bar.scrollWidth, 0)")
+    assert account.evaluate("(one) => one.getBoundingClientRect().right") < 321
+    account.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Account")
+
+
+def _is_beside(label: Any, field: Any) -> bool:
+    """Whether the label's middle lies between the field's top and bottom."""
+    middle = label["y"] + label["height"] / 2
+    return bool(field["y"] < middle < field["y"] + field["height"])
+
+
+def test_an_operator_sees_all_lanes_by_name(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, make_task: Any, umbrella: Any
+) -> None:
+    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    for name, tenant in (("sums", alice.memberships.get().tenant), ("secret", umbrella)):
+        run = Run(make_task(name, tenant=tenant))
+        run.start(timezone.now() - timedelta(seconds=90))
+        run.train_step(0, seconds=60)
+    sign_in(context, alice)
+    page.goto("/ops/planner/")
+    page.get_by_role("link", name="Timeline of all tasks").click()
+    expect(page.locator("rl-lanes canvas")).to_be_visible()
+    expect(page.locator("[data-legend]")).to_contain_text("of the visible time of all lanes")
+    page.locator("[data-plot]").press("ArrowDown")
+    expect(page.locator("[data-value]")).to_contain_text("secret, Umbrella")
+    page.get_by_role("textbox", name="Task").fill("sums")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
 
 
 def test_a_member_finds_neither_the_page_nor_a_link_to_it(

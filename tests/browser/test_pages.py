@@ -85,6 +85,7 @@ def _paths(task: Any) -> dict[str, str]:
         "password": "/accounts/password/change/",
         "ops": "/ops/tenants/",
         "planner": "/ops/planner/",
+        "planner-timeline": "/ops/planner/timeline/",
         "ops-tenant": "/ops/tenants/acme/",
     }
 

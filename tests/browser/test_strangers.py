@@ -34,6 +34,8 @@ def test_a_stranger_gets_404_for_every_page_and_api_path(
         f"/datasets/{dataset.pk}/",
         "/ops/tenants/",
         "/ops/tenants/acme/",
+        "/ops/planner/",
+        "/ops/planner/timeline/",
         f"/api/v1/tasks/{task.pk}",
         f"/api/v1/tasks/{task.pk}/snapshot",
         f"/api/v1/datasets/{dataset.pk}",

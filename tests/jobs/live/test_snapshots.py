@@ -171,3 +171,48 @@ def test_a_snapshot_holds_up_no_writer_and_sees_one_instant(alice: Any, task: An
         assert not writer.is_alive()
         assert Step.objects.count() == 0
     assert Step.objects.count() == 1
+
+
+def _span(task: Any, begin_s: int, end_s: int | None, **fields: Any) -> None:
+    """A span of the task in seconds from NOW."""
+    Span.objects.create(
+        task=task,
+        started_at=NOW + timedelta(seconds=begin_s),
+        ended_at=None if end_s is None else NOW + timedelta(seconds=end_s),
+        **{"stage": "rollout", "step": 0, **fields},
+    )
+
+
+@pytest.mark.django_db
+def test_named_lanes_count_a_stage_once_however_often_it_is_at_work(
+    make_task: Any, umbrella: Any
+) -> None:
+    task, other = make_task("sums"), make_task("secret", tenant=umbrella)
+    _span(task, -20, 10)  # began before the hour
+    _span(task, 5, 30, group=1)
+    _span(task, 25, 40, step=1)
+    _span(other, 50, None, stage="training")
+    found = spans.named_spans(Span.objects.all(), NOW, NOW + timedelta(seconds=60))
+    none = {"rollout": 0.0, "environment": 0.0, "training": 0.0}
+    assert [(lane["label"], lane["seconds"]) for lane in found["lanes"]] == [
+        ("sums, Acme", {**none, "rollout": 40.0}),
+        ("secret, Umbrella", {**none, "training": 10.0}),
+    ]
+    assert found["rows"][-1][:4] == [str(other.pk), "training", *_ms_of(50, 60)]
+    assert (found["num_tasks"], found["merged_ms"]) == (2, 0)
+
+
+def _ms_of(*seconds: int) -> list[int]:
+    return [round((NOW + timedelta(seconds=s)).timestamp() * 1000) for s in seconds]
+
+
+@pytest.mark.django_db
+def test_of_many_tasks_those_that_worked_last_have_lanes(
+    make_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans, "MAX_LANES", 2)
+    for place, name in enumerate(("first", "second", "third")):
+        _span(make_task(name), place, place + 1)
+    found = spans.named_spans(Span.objects.all(), NOW, NOW + timedelta(seconds=60))
+    assert [lane["task"] for lane in found["lanes"]] == ["second", "third"]
+    assert (found["num_tasks"], len(found["rows"])) == (3, 2)
