@@ -1,7 +1,9 @@
 """Does every tenant get what its weight says, however long its answers and many its tasks?
 
 Service is rollout plus training device-seconds, counted over a window in which each tenant has
-work ready at every instant: eight tasks each that never end, after a warm-up.
+work ready at every instant, after a warm-up: eight tasks each that never end, or always more tasks
+queued. What a task's first step takes nobody knows beforehand, so tenants whose tasks have but one
+are those that charges are settled for.
 """
 
 from __future__ import annotations
@@ -40,24 +42,45 @@ ROLLOUT_BOUND = _model("rollout bound", pass_s=0.05, slots=256)
 
 
 @dataclass(frozen=True)
+class Side:
+    """What a tenant has to do."""
+
+    kind: Kind
+    num_tasks: int = 8
+    num_steps: int = ENDLESS
+    batch_size: int = 64
+    max_tasks: int = 0  # at once; 0: all
+
+    def tasks(self, tenant: str) -> list[TaskSpec]:
+        found = tasks_of(tenant, self.kind, self.num_tasks, self.num_steps)
+        return [replace(spec, batch_size=self.batch_size) for spec in found]
+
+
+@dataclass(frozen=True)
 class Contest:
-    """Two tenants of eight tasks each."""
+    """Two tenants."""
 
     name: str
     model: CostModel
     window_s: float  # after as long a warm-up as a quarter of it
-    kinds: tuple[Kind, Kind]
+    sides: tuple[Side, Side]
     weights: tuple[float, float] = (1.0, 1.0)
 
 
+# One step, then the next task: eight or two at once, and always more queued
+PASSING = Side(LONG, num_tasks=1000, num_steps=1, batch_size=16, max_tasks=8)
+LARGE_PASSING = Side(GSM, num_tasks=400, num_steps=1, batch_size=256, max_tasks=2)
+MODELS = ((TRAINER_BOUND, 2400.0), (ROLLOUT_BOUND, 800.0))
 CONTESTS = tuple(
-    Contest(f"{name}, {model.name}", model, window_s, kinds, weights)
+    Contest(f"{name}, {model.name}", model, window_s, sides, weights)
     # Passes are few and large: shares are seen once there were some hundred.
-    for model, window_s in ((TRAINER_BOUND, 2400.0), (ROLLOUT_BOUND, 800.0))
-    for name, kinds, weights in (
-        ("answers 100 to 1", (LONG, SHORT), (1.0, 1.0)),
-        ("weights 3 to 1", (GSM, GSM), (3.0, 1.0)),
-        ("weights 3 to 1, answers 100 to 1", (LONG, SHORT), (3.0, 1.0)),
+    for model, window_s in MODELS
+    for name, sides, weights in (
+        ("answers 100 to 1", (Side(LONG), Side(SHORT)), (1.0, 1.0)),
+        ("weights 3 to 1", (Side(GSM), Side(GSM)), (3.0, 1.0)),
+        ("weights 3 to 1, answers 100 to 1", (Side(LONG), Side(SHORT)), (3.0, 1.0)),
+        ("tasks of one long step", (PASSING, Side(GSM)), (1.0, 1.0)),
+        ("batches of 256 and 16", (LARGE_PASSING, Side(GSM, batch_size=16)), (1.0, 1.0)),
     )
 )
 
@@ -86,11 +109,12 @@ def hold(contest: Contest, window_s: float) -> Shares:
     warm_up_s = window_s / 4
     names = ("first", "second")
     specs = [
-        spec
-        for name, kind in zip(names, contest.kinds, strict=True)
-        for spec in tasks_of(name, kind, 8)
+        spec for name, side in zip(names, contest.sides, strict=True) for spec in side.tasks(name)
     ]
-    tenants = [Tenant(n, weight=w) for n, w in zip(names, contest.weights, strict=True)]
+    tenants = [
+        Tenant(name, weight=weight, max_concurrent_tasks=side.max_tasks)
+        for name, weight, side in zip(names, contest.weights, contest.sides, strict=True)
+    ]
     cluster = Cluster(specs, contest.model, SHIPPED, tenants).run(warm_up_s + window_s + 5)
     before = _at(cluster, START_S + warm_up_s)
     after = _at(cluster, START_S + warm_up_s + window_s)

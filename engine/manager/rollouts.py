@@ -16,15 +16,15 @@ line (pacing.py).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 
 from .fairness import Flow, VirtualTimes
 from .leases import group_loss, may_be_lost, may_go_again
 from .pacing import PACED, Pace
 from .room import ADAPTERS, Room
-from .snapshot import DispatchGroup, GroupView, StepView, TaskView
+from .snapshot import DispatchGroup, GroupView, StepView, TaskView, TenantView
 from .world import World
 
 # Of one plan, lost groups counted, of which all go that fit; the next one goes on. Who carries a
@@ -52,30 +52,40 @@ class _Piece:
 
 
 class _Shares:
-    """Virtual times of the tenants, and of each tenant's tasks, while a plan is made."""
+    """Virtual times of the tenants that have work on a base model, and of each one's tasks there,
+    while a plan is made."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, base_model: str, tenants: Mapping[str, TenantView]) -> None:
+        """tenants: as they are after what this plan did on other base models."""
         self._costs = world.costs
         by_tenant: dict[str, dict[str, float]] = defaultdict(dict)
         flows: dict[str, list[Flow]] = defaultdict(list)
         for task in world.tasks:
+            if task.base_model != base_model:
+                continue
             # Where steps are paced, whoever has begun one goes on while others may not begin.
-            groups = task.batch_size if world.policy.paces else 1
-            by_tenant[task.tenant][task.id] = self._costs.group_s(task) * max(1, groups)
-            flows[task.tenant].append(Flow(task.id, task.virtual_time))
-        tenants = [Flow(t.id, t.virtual_time, t.weight) for t in world.tenants.values()]
+            groups = task.batch_size if world.policy.paces else 0
+            by_tenant[task.tenant][task.id] = self._costs.group_s(task) * groups
+            flow = Flow(task.id, task.virtual_time, last_start=task.last_start)
+            flows[task.tenant].append(flow)
         largest = {tenant: max(costs.values()) for tenant, costs in by_tenant.items()}
-        self.tenants = VirtualTimes(tenants, largest)
+        of_tenants = [Flow(t.id, t.virtual_time, t.weight, t.last_start) for t in tenants.values()]
+        self.tenants = VirtualTimes(of_tenants, largest)
         self.tasks = {
             tenant: VirtualTimes(flows[tenant], costs) for tenant, costs in by_tenant.items()
         }
 
-    def command(self, piece: _Piece) -> DispatchGroup:
-        """Dispatch the piece. A lost group costs nothing: its tenant has paid for it, a stopped
-        worker is not the tenant's fault, and nobody can bring such groups about to get ahead. One
-        that came back with an error is paid for again: that may well be its tenant's doing."""
+    def command(self, piece: _Piece, is_least: bool) -> DispatchGroup:
+        """Dispatch the piece. is_least: see VirtualTimes.charge.
+
+        A lost group costs nothing: its tenant has paid for it, a stopped worker is not the tenant's
+        fault, and nobody can bring such groups about to get ahead. One that came back with an error
+        is paid for again: that may well be its tenant's doing.
+        """
         task, group = piece.task, piece.group
         cost = 0.0 if piece.cause else self._costs.group_s(task)
+        virtual_time, last_start = self.tenants.charge(task.tenant, cost, is_least)
+        of_task = self.tasks[task.tenant].charge(task.id, cost, is_least)
         failed = f"attempt {group.attempt} failed: {group.last_error}" if group.errors else ""
         return DispatchGroup(
             task=task.id,
@@ -83,9 +93,11 @@ class _Shares:
             group=group.id,
             attempt=group.attempt + 1,
             cost=cost,
-            virtual_time=self.tenants.charge(task.tenant, cost),
-            task_virtual_time=self.tasks[task.tenant].charge(task.id, cost),
+            virtual_time=virtual_time,
+            task_virtual_time=of_task[0],
             cause=piece.cause or failed,
+            last_start=last_start,
+            task_last_start=of_task[1],
         )
 
 
@@ -155,24 +167,32 @@ class _Line:
     pace: Pace
     lost: list[_Piece]
     queue: _Queue
+    has_passed: bool = False  # whether a task was passed over, so that others behind it may go
 
     def take(self, piece: _Piece) -> DispatchGroup:
         self.room.promise(piece.task)
         self.pace.begin(piece.task, piece.step)
-        return self.shares.command(piece)
+        return self.shares.command(piece, is_least=not piece.cause and not self.has_passed)
 
 
 def dispatch_groups(world: World, over: set[str]) -> Dispatches:
     """The groups that go now. over: tasks that this plan ends."""
-    shares = _Shares(world)
+    tenants = dict(world.tenants)
+    owners = {task.id: task.tenant for task in world.tasks}
     found = Dispatches()
     if not world.policy.overlaps_training and world.is_training:
         return found
     for base_model in sorted({task.base_model for task in world.tasks}):
-        line = _line(world, base_model, over, shares)
+        line = _line(world, base_model, over, _Shares(world, base_model, tenants))
+        num_before = len(found.commands)
         if lack := _dispatch_lost(line, found) or _dispatch_waiting(line, found):
             held_back = line.queue.waiting.keys() - found.lacks.keys()
             found.lacks.update(dict.fromkeys(held_back, lack))
+        for command in found.commands[num_before:]:
+            owner = owners[command.task]
+            tenants[owner] = replace(
+                tenants[owner], virtual_time=command.virtual_time, last_start=command.last_start
+            )
     return found
 
 
@@ -237,6 +257,7 @@ def _dispatch_waiting(line: _Line, found: Dispatches) -> str:
         lack = PACED if line.pace.holds_back(task, piece.step) else line.room.lack(task)
         if lack in (ADAPTERS, PACED):
             found.lacks[task.id] = lack
+            line.has_passed = True
             queue.drop()
         elif lack:
             return lack

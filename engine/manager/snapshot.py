@@ -17,9 +17,8 @@ from functools import cached_property
 class TenantView:
     id: str
     weight: float = 1.0  # > 0; share of device-seconds among tenants that have work
-    virtual_time: float = (
-        0.0  # device-seconds dispatched so far / weight (start-time fair queueing)
-    )
+    virtual_time: float = 0.0  # device-seconds so far / weight (start-time fair queueing)
+    last_start: float = 0.0  # what it was when the tenant was last served as the one furthest back
     max_concurrent_tasks: int = 0  # tasks in state running or paused; 0: no limit
     tokens_per_day: int = 0  # 0: no limit
     tokens_today: int = 0
@@ -156,6 +155,7 @@ class TaskView:
     max_staleness: int = 0  # versions that a step's policy may lie behind; 0: strictly on-policy
     priority: int = 0  # among the tasks of its tenant, higher first
     virtual_time: float = 0.0  # as a tenant's, among the tasks of its tenant
+    last_start: float = 0.0
     # Learned from spans; 0: not known yet
     group_s: float = 0.0  # rollout device-seconds of a group
     pass_s: float = 0.0  # training device-seconds of a step
@@ -256,6 +256,14 @@ class DispatchGroup:
     virtual_time: float  # of the tenant, after this dispatch
     task_virtual_time: float  # of the task
     cause: str = ""  # why it is dispatched again; "" the first time
+    last_start: float = 0.0  # of the tenant, after this dispatch
+    task_last_start: float = 0.0
+
+    @property
+    def settled_s(self) -> float:
+        """What of its cost is corrected once the step's device-seconds are known. What an attempt
+        that failed took is never known, so the next one's charge stands for it."""
+        return 0.0 if self.cause else self.cost
 
 
 @dataclass(frozen=True)

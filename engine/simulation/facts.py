@@ -69,10 +69,27 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """What a step took was found to differ from what it was charged."""
+
+    task: str
+    owed_s: float  # device-seconds; negative where it was charged too much
+
+
+@dataclass(frozen=True)
 class TaskEnded:
     task: str
     state: str
     reason: str
 
 
-Fact = Planned | StepOpened | GroupDispatched | GroupFinished | PassTaken | Committed | TaskEnded
+Fact = (
+    Planned
+    | StepOpened
+    | GroupDispatched
+    | GroupFinished
+    | PassTaken
+    | Committed
+    | Settled
+    | TaskEnded
+)

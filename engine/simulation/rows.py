@@ -14,6 +14,7 @@ class TenantRow:
     id: str
     weight: float = 1.0
     virtual_time: float = 0.0
+    last_start: float = 0.0
     max_concurrent_tasks: int = 0
     tokens_per_day: int = 0
     tokens_today: int = 0
@@ -46,6 +47,12 @@ class StepRow:
     opened_at: float = 0.0
     dispatched_at: float = 0.0
     holder: str = ""
+    charged_s: float = 0.0  # device-seconds that its tenant paid for it so far
+
+    @property
+    def rollout_s(self) -> float:
+        """Device-seconds of its finished groups."""
+        return sum(sample.busy_s for group in self.groups for sample in group.samples)
 
 
 @dataclass
@@ -61,6 +68,7 @@ class TaskRow:
     max_staleness: int = 0
     priority: int = 0
     virtual_time: float = 0.0
+    last_start: float = 0.0
     poison: str = ""  # what of the task itself always fails: "", "dataset", "grader", "training"
     state: str = "queued"  # "queued" | "running" | "paused" | "succeeded" | "failed" | "cancelled"
     prepare_sent_at: float = 0.0

@@ -61,6 +61,7 @@ def _task_view(task: TaskRow, broker: Broker) -> TaskView:
         max_staleness=task.max_staleness,
         priority=task.priority,
         virtual_time=task.virtual_time,
+        last_start=task.last_start,
         group_s=task.group_s,
         pass_s=task.pass_s,
         rollout_s=task.rollout_s,

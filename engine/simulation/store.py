@@ -9,6 +9,7 @@ so that tests can plant a bug in just one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from statistics import fmean
 
 from engine.manager.snapshot import (
     Admit,
@@ -31,6 +32,7 @@ from .facts import (
     GroupFinished,
     PassTaken,
     Sample,
+    Settled,
     StepOpened,
     TaskEnded,
 )
@@ -106,12 +108,14 @@ class Store:
         return True
 
     def _dispatch_group(self, task: TaskRow, command: DispatchGroup, now: float) -> bool:
-        _, _, group = self._groups[command.group]
+        _, step, group = self._groups[command.group]
         if group.attempt != command.attempt - 1 or group.state == "finished":
             return False
         group.state, group.attempt, group.dispatched_at = "dispatched", command.attempt, now
-        self.tenants[task.tenant].virtual_time = command.virtual_time
-        task.virtual_time = command.task_virtual_time
+        tenant = self.tenants[task.tenant]
+        tenant.virtual_time, tenant.last_start = command.virtual_time, command.last_start
+        task.virtual_time, task.last_start = command.task_virtual_time, command.task_last_start
+        step.charged_s += command.settled_s
         self.facts.append(GroupDispatched(task.id, group.id, group.attempt))
         return True
 
@@ -201,6 +205,7 @@ class Store:
             self._last_ready_order += 1
             step.state, step.ready_order = "ready", self._last_ready_order
             task.rollout_s = _learned(task.rollout_s, now - step.opened_at)
+            self._settle(task, step, task.pass_s or self._mean_pass_s(task.base_model))
         return True
 
     def return_group(self, group_id: str, attempt: int, error: str) -> bool:
@@ -257,6 +262,7 @@ class Store:
         self.touch(task_id)
         step.state = "committed"
         task.pass_s = _learned(task.pass_s, pass_s)
+        self._settle(task, step, max(0.0, pass_s))
         task.versions.append((number + 1, digest))
         self.facts.append(Committed(task_id, number + 1, digest, batch))
         return True
@@ -273,6 +279,21 @@ class Store:
 
     def process_died(self) -> None:
         """A process was killed. What is committed stays, so there is nothing to do."""
+
+    def _settle(self, task: TaskRow, step: StepRow, pass_s: float) -> None:
+        """Correct what was charged for the step; pass_s: of its training, as far as known."""
+        real_s = step.rollout_s + pass_s
+        owed_s, step.charged_s = real_s - step.charged_s, real_s
+        task.virtual_time += owed_s
+        tenant = self.tenants[task.tenant]
+        tenant.virtual_time += owed_s / tenant.weight
+        self.facts.append(Settled(task.id, owed_s))
+
+    def _mean_pass_s(self, base_model: str) -> float:
+        """Of the base model's tasks whose passes are known; 0 if nobody's are."""
+        active = (task for task in self.tasks.values() if not task.is_over)
+        known = [task.pass_s for task in active if task.pass_s and task.base_model == base_model]
+        return fmean(known) if known else 0.0
 
     def _step(self, task_id: str, number: int) -> StepRow:
         return next(step for step in self.tasks[task_id].steps if step.number == number)

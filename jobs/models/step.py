@@ -51,6 +51,9 @@ class Step(models.Model):
     device_s = models.FloatField(
         default=0.0, help_text="rollout device-seconds of its finished groups"
     )
+    charged_s = models.FloatField(
+        default=0.0, help_text="device-seconds that its tenant paid for it and that are settled"
+    )
     metrics = models.JSONField(default=dict, help_text="engine.training.trainer's, at commit")
 
     tenant_path = "task__tenant"

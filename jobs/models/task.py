@@ -72,6 +72,9 @@ class Task(models.Model):
     virtual_time = models.FloatField(
         default=0.0, help_text="device-seconds dispatched so far, for fair shares of the tenant's"
     )
+    last_start = models.FloatField(
+        default=0.0, help_text="virtual time when it was last served as the one furthest back"
+    )
     # Learned from what was done; 0: not known yet
     group_s = models.FloatField(default=0.0, help_text="rollout device-seconds of a group")
     pass_s = models.FloatField(default=0.0, help_text="training device-seconds of a step")

@@ -24,6 +24,11 @@ class Tenant(models.Model):
         editable=False,
         help_text="device-seconds dispatched / weight, for fair queueing",
     )
+    last_start = models.FloatField(
+        default=0.0,
+        editable=False,
+        help_text="virtual time when it was last served as the one furthest back",
+    )
     max_concurrent_tasks = models.PositiveIntegerField(
         default=4, help_text="tasks running or paused at once; more wait in the queue; 0: no limit"
     )

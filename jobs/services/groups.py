@@ -9,7 +9,7 @@ from django.utils import timezone
 from engine.types import Trajectory
 from jobs import artifacts
 from jobs.models import Group, PolicyVersion, Step, Task, TokenUsage
-from jobs.services import costs, events, joins
+from jobs.services import charges, costs, events, joins
 from jobs.services.failures import told
 from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import write_group
@@ -113,6 +113,7 @@ def _close_step_if_full(step: Step) -> None:
     )
     if is_closed:
         costs.learn_rollout(step)
+        charges.settle_rollout(step)
 
 
 def return_group(group_id: str, attempt: int, error: str) -> bool:

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from engine.types import AdapterRef, Trajectory
 from jobs.models import Group, PolicyVersion, Span, Step, Task
-from jobs.services import costs, events, mismatch
+from jobs.services import charges, costs, events, mismatch
 from jobs.services.failures import told
 from jobs.services.lifecycle import lock_task, log_event
 from jobs.services.payloads import read_group
@@ -113,7 +113,9 @@ def commit_version(
         )
         span = taken.span
         if span.ended_at:
-            costs.learn_pass(task, (span.ended_at - span.started_at).total_seconds())
+            pass_s = (span.ended_at - span.started_at).total_seconds()
+            costs.learn_pass(task, pass_s)
+            charges.settle_pass(step, pass_s)
         mismatch.judge_step(task, step.number, metrics)
         transaction.on_commit(ring_planner)
     return True

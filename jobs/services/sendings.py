@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import partial
 
 from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import F
 from django.utils import timezone
 
 from engine.manager.snapshot import DispatchGroup
@@ -70,7 +71,10 @@ def _dispatch(task_id: str, commands: list[DispatchGroup]) -> list[_Sent]:
     versions = {v.number: v for v in PolicyVersion.objects.filter(task=task, number__in=numbers)}
     for group in groups.values():
         group.step = steps[group.step_id]
-    Task.objects.filter(pk=task_id).update(virtual_time=sent[-1].task_virtual_time)
+    Task.objects.filter(pk=task_id).update(
+        virtual_time=sent[-1].task_virtual_time, last_start=sent[-1].task_last_start
+    )
+    _note_charges(sent, groups)
     _log_causes(task, sent, groups)
     return [_Sent(c, (g := groups[c.group]), versions[g.step.generated_by]) for c in sent]
 
@@ -92,6 +96,15 @@ def _mark_dispatched(commands: list[DispatchGroup], now: datetime) -> dict[str, 
     return found
 
 
+def _note_charges(sent: list[DispatchGroup], groups: dict[str, Group]) -> None:
+    """Keep with each step what is charged for it, to be settled once it is ready."""
+    charges: dict[int, float] = defaultdict(float)
+    for command in sent:
+        charges[groups[command.group].step_id] += command.settled_s
+    for step, charged_s in charges.items():
+        Step.objects.filter(pk=step).update(charged_s=F("charged_s") + charged_s)
+
+
 def _log_causes(task: Task, sent: list[DispatchGroup], groups: dict[str, Group]) -> None:
     """Tell the task's people what is generated again, and why."""
     lines = [
@@ -109,6 +122,8 @@ def _log_causes(task: Task, sent: list[DispatchGroup], groups: dict[str, Group])
 
 
 def _charge_tenants(sent: list[_Sent]) -> None:
-    latest = {one.group.step.task.tenant_id: one.command.virtual_time for one in sent}
-    for tenant, virtual_time in latest.items():
-        Tenant.objects.filter(pk=tenant).update(virtual_time=virtual_time)
+    latest = {one.group.step.task.tenant_id: one.command for one in sent}
+    for tenant, command in latest.items():
+        Tenant.objects.filter(pk=tenant).update(
+            virtual_time=command.virtual_time, last_start=command.last_start
+        )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from statistics import fmean
 
 from engine.manager import plan
 from engine.manager.policy import Policy
@@ -191,8 +192,11 @@ class Cluster:
         step = self._step(command)
         group = step.unfinished[command.group]
         group.state, group.attempt, group.dispatched_at = "dispatched", command.attempt, self.now
-        self.tenants[step.task.spec.tenant].virtual_time = command.virtual_time
+        tenant = self.tenants[step.task.spec.tenant]
+        tenant.virtual_time, tenant.last_start = command.virtual_time, command.last_start
         step.task.virtual_time = command.task_virtual_time
+        step.task.last_start = command.task_last_start
+        step.charged_s += command.settled_s
         step.begun_at = step.begun_at or self.now
         self.rollout.send(group)
 
@@ -223,6 +227,7 @@ class Cluster:
             step.state, step.ready_at, step.ready_order = "ready", self.now, self._num_ready
             task.rollout_s.add(self.now - step.begun_at)
             task.group_s.add(step.device_s / task.spec.batch_size)
+            self._settle(step, task.pass_s.value or self._mean_pass_s())
         step.touch()
         self._ring(self._group_lag_s if step.unfinished else 0.0)
 
@@ -232,10 +237,23 @@ class Cluster:
         task.steps.remove(step)
         task.version += 1
         task.pass_s.add(device_s)
+        self._settle(step, device_s)
         task.touch()
         self.step_times.append(step.times(self.now))
         self._pause_engines()
         self._ring()
+
+    def _settle(self, step: Step, pass_s: float) -> None:
+        """Correct what was charged for the step; pass_s: of its training, as far as known."""
+        tenant, real_s = self.tenants[step.task.spec.tenant], step.device_s + pass_s
+        owed_s, step.charged_s = real_s - step.charged_s, real_s
+        tenant.virtual_time += owed_s / tenant.weight
+        step.task.virtual_time += owed_s
+
+    def _mean_pass_s(self) -> float:
+        """Of the tasks whose passes are known; 0 if nobody's are."""
+        known = [task.pass_s.value for task in self.tasks.values() if task.pass_s.value]
+        return fmean(known) if known else 0.0
 
     def _pause_engines(self) -> None:
         """Where rollout does not overlap training, engines stand still during a pass."""

@@ -101,6 +101,7 @@ class Step:
     holder: str = ""
     tokens: int = 0  # generated
     device_s: float = 0.0  # rollout device-seconds of its finished groups
+    charged_s: float = 0.0  # device-seconds that its tenant paid for it so far
     begun_at: float = 0.0  # its first group was sent
     ready_at: float = 0.0
     trained_at: float = 0.0  # its pass began
@@ -151,6 +152,7 @@ class Task:
     prepare_sent_at: float = 0.0
     steps: list[Step] = field(default_factory=list)  # those not committed, oldest first
     virtual_time: float = 0.0
+    last_start: float = 0.0
     phase: str = ""
     reason: str = ""
     queue_position: int = 0
@@ -189,6 +191,7 @@ class Task:
                 steps=tuple(step.view() for step in self.steps),
                 max_staleness=spec.max_staleness,
                 virtual_time=self.virtual_time,
+                last_start=self.last_start,
                 group_s=self.group_s.value,
                 pass_s=self.pass_s.value,
                 rollout_s=self.rollout_s.value,
@@ -204,4 +207,5 @@ class Tenant:
     id: str
     weight: float = 1.0
     virtual_time: float = 0.0
+    last_start: float = 0.0
     max_concurrent_tasks: int = 0

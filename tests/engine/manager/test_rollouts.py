@@ -41,7 +41,9 @@ def test_a_waiting_group_is_dispatched_with_its_cost_and_virtual_time() -> None:
     tenants = (tenant(weight=2.0, virtual_time=30.0),)
     step = open_step(waiting("g"), number=3)
     assert sent(task(step=step, version=3), tenants=tenants) == [
-        DispatchGroup("t1", 3, "g", 1, cost=100.0, virtual_time=80.0, task_virtual_time=100.0)
+        DispatchGroup(
+            "t1", 3, "g", 1, cost=100.0, virtual_time=80.0, task_virtual_time=100.0, last_start=30.0
+        )
     ]
 
 
@@ -163,10 +165,11 @@ def test_no_other_lost_or_waiting_group_passes_a_lost_one_that_does_not_fit() ->
 
 
 def test_a_tenant_is_caught_up_with_by_the_cost_of_its_largest_step() -> None:
-    """far's last step, two groups, may have cost 600 and begun at 400: near starts there."""
+    """far was served last at 1000, and of a step that cost 600 and began at 400: near starts
+    there."""
     far = [task("f1", tenant="far", group_cost=300), task("f2", tenant="far", group_cost=10)]
     near = task("n", tenant="near", step=open_step(waiting("g")))
-    tenants = (tenant("far", virtual_time=1000.0), tenant("near"))
+    tenants = (tenant("far", virtual_time=1300.0, last_start=1000.0), tenant("near"))
     assert [c.virtual_time for c in sent(*far, near, tenants=tenants)] == [500.0]
 
 
@@ -194,8 +197,9 @@ def test_groups_of_a_paused_task_still_fill_the_slots() -> None:
 
 
 def test_within_a_tenant_the_task_that_has_had_least_goes_first() -> None:
-    """a's last group began at 150 - 100: b is raised to that, goes, and stands level."""
+    """a's last group began at 150, its step at 150 - 100: b is raised to that, goes, and stands
+    level."""
     step = open_step(dispatched("x"), waiting("a1", 1))
-    busy = task("a", virtual_time=150.0, batch_size=1, step=step)
+    busy = task("a", virtual_time=150.0, last_start=150.0, batch_size=1, step=step)
     idle = task("b", batch_size=1, step=open_step(*waiting_groups("b", 2)))
     assert ids(busy, idle) == ["b0", "a1"]

@@ -175,11 +175,15 @@ def _steps_done(tasks: list[TaskView], tenants: list[TenantView], rounds: int) -
         for command in commands:
             owner = by_id[command.task].tenant
             tenants = [
-                replace(t, virtual_time=command.virtual_time) if t.id == owner else t
+                replace(t, virtual_time=command.virtual_time, last_start=command.last_start)
+                if t.id == owner
+                else t
                 for t in tenants
             ]
             by_id[command.task] = replace(
-                by_id[command.task], virtual_time=command.task_virtual_time
+                by_id[command.task],
+                virtual_time=command.task_virtual_time,
+                last_start=command.task_last_start,
             )
         for name in {command.task for command in commands}:
             done[name] += 1
@@ -205,7 +209,10 @@ def test_a_tenant_with_one_task_gets_its_share_of_a_single_adapter_slot(
         for i in range(many)
     ]
     single = task("one", tenant="one", group_cost=cost, step=open_step(waiting("one")))
-    tenants = [tenant("flood", virtual_time=ahead), tenant("one", virtual_time=1000.0)]
+    tenants = [
+        tenant("flood", virtual_time=ahead, last_start=ahead),
+        tenant("one", virtual_time=1000.0, last_start=1000.0),
+    ]
     done = _steps_done([*flood, single], tenants, rounds=100)
     flooded = 100 * sum(done[view.id] for view in flood)
     assert abs(flooded - cost * done["one"]) <= 2 * (100 + cost)

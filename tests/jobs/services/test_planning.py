@@ -18,6 +18,7 @@ from jobs.models import Group, PolicyVersion, Step, Task, Worker
 from jobs.services import flights, joins, planning
 from jobs.services.flights import look_at_flights
 from jobs.services.payloads import write_prompts
+from jobs.services.snapshots import take_snapshot
 from jobs.services.tasks import cancel_task, pause_task, resume_task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis")]
@@ -318,3 +319,19 @@ def test_the_steps_of_a_stale_task_train_in_order_whichever_is_ready_first(
     assert _messages("training.tiny") == [{"step": first.pk, "fence": 1}]
     _plan()
     assert _messages("training.tiny") == []
+
+
+def test_a_plan_notes_what_it_charged_and_from_where(prepared: Task) -> None:
+    """Nobody's costs are known, so a group costs what its tokens are guessed to. The next plan
+    sees the same figures."""
+    _plan()
+    task, step = Task.objects.select_related("tenant").get(), Step.objects.get()
+    cost = step.charged_s / step.groups.count()
+    assert cost > 0
+    for times in (task, task.tenant):
+        assert times.virtual_time == pytest.approx(step.charged_s)
+        assert times.last_start == pytest.approx(step.charged_s - cost)
+    with transaction.atomic():
+        seen = take_snapshot(look_at_flights())
+    assert seen.tenants[0].last_start == task.tenant.last_start
+    assert seen.tasks[0].last_start == task.last_start
