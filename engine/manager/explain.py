@@ -10,6 +10,7 @@ from collections import Counter
 
 from .pacing import PACED
 from .passes import TrainingLine
+from .queue_order import queued_tasks
 from .rollouts import Dispatches
 from .room import SEQUENCES
 from .snapshot import Explain, StepView, TaskView, TenantView
@@ -51,8 +52,8 @@ def queue_positions(world: World, admitted: set[str]) -> dict[str, int]:
     """
     places: dict[str, int] = {}
     num_before: Counter[str] = Counter()
-    for task in world.tasks:
-        if task.state == "queued" and task.id not in admitted:
+    for task in queued_tasks(world):
+        if task.id not in admitted:
             num_before[task.tenant] += 1
             places[task.id] = num_before[task.tenant]
     return {task: place for task, place in places.items() if place <= MAX_TOLD_PLACES}
