@@ -67,8 +67,8 @@ class _Preferred:
         num = len(known) - bisect_right(known, own)
         if not num:
             return ""
-        tasks, go = ("task", "goes") if num == 1 else ("tasks", "go")
-        return f"; {num} of your {tasks} with higher priority {go} first"
+        go = "goes" if num == 1 else "go"
+        return f"; {num} of your tasks with higher priority {go} first"
 
     def _known(self, tenant: str, base_model: str) -> list[float]:
         if not self._priorities:
