@@ -16,6 +16,7 @@ UNSEEN_SPREAD = 0.5  # standard deviation by mean, of what was seen fewer than t
 LEAST_SPREAD = 0.1  # nothing is as regular as a few alike steps make it seem
 EIGHTY = 1.28  # standard deviations to either side that four of five lie within
 OVERDUE = 0.5  # what is late may be later by half of that again
+DRIFT = 0.15  # of the mean, as others come and end: no number of steps evens that out
 GUESSED_SPREAD = 1.5  # of what is only known of others' tasks: theirs may differ several times
 # Who looks at a wait of unknown length at any moment of it finds five of six times at least a sixth
 # of it over, so that it lasts at most five times as long again.
@@ -138,7 +139,10 @@ def _cycles_left(facts: Facts) -> Range:
     work_s = facts.rollout_s + facts.pass_s
     mean = statistics.median(seen) if seen else work_s
     longest = max(mean, facts.held_s + work_s) if facts.is_held else mean
-    error = EIGHTY * _spread(facts) * math.sqrt(1 / count + 1 / max(1, len(seen)))
+    if len(seen) < 3:  # the first steps of all, begun while others' were not, came sooner
+        longest = max(longest, facts.round_s)
+    chance = _spread(facts) * math.sqrt(1 / count + 1 / max(1, len(seen)))
+    error = EIGHTY * math.hypot(chance, DRIFT)
     return Range(count * mean * max(0.0, 1 - error), count * longest * (1 + error))
 
 

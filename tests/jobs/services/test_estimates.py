@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.services.estimates import (
+    DRIFT,
     EIGHTY,
     GUESSED_SPREAD,
     HELD_AGAIN,
@@ -64,11 +65,11 @@ def test_what_is_late_may_be_later_by_half_of_that() -> None:
 
 
 def test_the_steps_after_this_one_take_as_long_as_the_last_ones() -> None:
-    """9 more of about 100 s; chance evens out, the mean of three does not."""
+    """9 more of about 100 s; chance evens out, the mean of three and the drift do not."""
     one, ten = task_left(FACTS), task_left(replace(FACTS, steps_left=10))
     assert one == step_left(FACTS)
     assert one is not None and ten is not None
-    error = EIGHTY * 0.1 * math.sqrt(1 / 9 + 1 / 3)
+    error = EIGHTY * math.hypot(0.1 * math.sqrt(1 / 9 + 1 / 3), DRIFT)
     assert ten.low_s - one.low_s == pytest.approx(900 * (1 - error))
     assert ten.high_s - one.high_s == pytest.approx(900 * (1 + error))
 
