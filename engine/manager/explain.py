@@ -6,11 +6,13 @@ changes when a group, a step or a place in a line does. It names no other tenant
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 
 from .pacing import PACED
 from .passes import TrainingLine
-from .rollouts import Dispatches
+from .queue_order import queued_tasks
+from .rollouts import Dispatches, aged_priority
 from .room import SEQUENCES
 from .snapshot import Explain, StepView, TaskView, TenantView
 from .world import World
@@ -26,12 +28,15 @@ def explain_tasks(
     changed: tasks that this plan admits, opens a step for or ends; the next plan explains them.
     """
     positions = queue_positions(world, changed)
+    preferred = _Preferred(world)
     sent = Counter(command.task for command in groups.commands)
     commands = []
     for task in world.tasks:
         if task.id in changed:
             continue
         lack = groups.lacks.get(task.id, "")
+        if lack == PACED:
+            lack = f"{PACED}{preferred.text(task)}"
         phase, reason = _explanation(world, task, sent[task.id], lack, line)
         command = Explain(task.id, phase, reason, positions.get(task.id, 0))
         if (command.phase, command.reason, command.queue_position) != (
@@ -43,6 +48,44 @@ def explain_tasks(
     return commands
 
 
+class _Preferred:
+    """Which of a task's own tenant's tasks go before it, by priority alone."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        # By tenant and base model; made when first asked for, since most plans hold nobody back
+        self._priorities: dict[tuple[str, str], list[float]] = {}
+
+    def text(self, task: TaskView) -> str:
+        """To go on with after a reason; "" if none goes before it.
+
+        Those count that will go on beginning steps, whether or not they have one just now: a count
+        that fell and rose with each of their steps would be written every time.
+        """
+        own = self._effective(task)
+        known = self._known(task.tenant, task.base_model)
+        num = len(known) - bisect_right(known, own)
+        if not num:
+            return ""
+        go = "goes" if num == 1 else "go"
+        return f"; {num} of your tasks with higher priority {go} first"
+
+    def _known(self, tenant: str, base_model: str) -> list[float]:
+        if not self._priorities:
+            found: dict[tuple[str, str], list[float]] = defaultdict(list)
+            for task in self._world.tasks:
+                if self._world.may_start(task) and task.version < task.max_steps:
+                    found[task.tenant, task.base_model].append(self._effective(task))
+            self._priorities = {key: sorted(values) for key, values in found.items()}
+        return self._priorities.get((tenant, base_model), [])
+
+    def _effective(self, task: TaskView) -> float:
+        """With what waiting has added to it."""
+        steps = (step for step in task.steps if step.waiting)
+        step = next(steps, None)
+        return aged_priority(task, step, self._world.snapshot.now) if step else task.priority
+
+
 def queue_positions(world: World, admitted: set[str]) -> dict[str, int]:
     """1 for the queued task that its tenant's quota lets in next, up to MAX_TOLD_PLACES.
 
@@ -51,8 +94,8 @@ def queue_positions(world: World, admitted: set[str]) -> dict[str, int]:
     """
     places: dict[str, int] = {}
     num_before: Counter[str] = Counter()
-    for task in world.tasks:
-        if task.state == "queued" and task.id not in admitted:
+    for task in queued_tasks(world):
+        if task.id not in admitted:
             num_before[task.tenant] += 1
             places[task.id] = num_before[task.tenant]
     return {task: place for task, place in places.items() if place <= MAX_TOLD_PLACES}
@@ -122,8 +165,9 @@ def _wait(lack: str) -> str:
     """That all sequences are taken is the usual thing; anything else is worth a word."""
     if lack in ("", SEQUENCES):
         return "waiting for generation"
-    if lack == PACED:
-        return "not begun yet: the trainer has enough steps before them"
+    if lack.startswith(PACED):
+        first = lack.removeprefix(PACED)  # whom the task's own tenant prefers
+        return f"not begun yet: the trainer has enough steps before them{first}"
     return f"waiting for room in the engine: {lack}"
 
 

@@ -17,6 +17,7 @@ from .concurrency import adapt
 from .explain import explain_tasks, over_quota
 from .passes import dispatch_passes
 from .policy import SHIPPED, Policy
+from .queue_order import queued_tasks
 from .rollouts import dispatch_groups
 from .snapshot import (
     Admit,
@@ -91,16 +92,16 @@ def _failure(task: TaskView) -> str:
 
 
 def _admissions(world: World) -> list[Admit]:
-    """Queued tasks in order of submission, as far as their tenants' quotas go.
+    """Queued tasks, the higher priority first, as far as their tenants' quotas go.
 
     A tenant at its limit holds up nobody else's.
     """
     active = Counter(task.tenant for task in world.tasks if task.state != "queued")
     admissions = []
-    for task in world.tasks:
+    for task in queued_tasks(world):
         tenant = world.tenant_of(task)
         limit = tenant.max_concurrent_tasks
-        if task.state != "queued" or tenant.is_suspended or 0 < limit <= active[tenant.id]:
+        if tenant.is_suspended or 0 < limit <= active[tenant.id]:
             continue
         active[tenant.id] += 1
         admissions.append(Admit(task.id))

@@ -33,6 +33,11 @@ MAX_DISPATCHES = 100
 AGING_S = 600.0  # a step that waits so long has one priority more
 
 
+def aged_priority(task: TaskView, step: StepView, now: float) -> float:
+    """What counts among the tasks of a tenant: the priority, and how long the step has waited."""
+    return task.priority + abs(now - step.opened_at) // AGING_S
+
+
 @dataclass
 class Dispatches:
     """What a plan sends to the rollout workers, and why it sends no more."""
@@ -122,8 +127,7 @@ class _Queue:
 
     def _precedence(self, piece: _Piece) -> tuple[float, float, float, float, str]:
         task = piece.task
-        waited_s = abs(self._world.snapshot.now - piece.step.opened_at)
-        priority = task.priority + waited_s // AGING_S
+        priority = aged_priority(task, piece.step, self._world.snapshot.now)
         together = self._world.policy.finish_together
         longest = self._world.costs.remaining_s(task) if together else 0.0
         return -priority, -longest, *self._shares.tasks[task.tenant].place(task.id)

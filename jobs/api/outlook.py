@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -20,9 +21,13 @@ from .views import OwnedView, find
 class RangeSerializer(serializers.Serializer[Any]):
     low_s = serializers.FloatField(help_text="seconds from now")
     high_s = serializers.FloatField(
-        help_text="seconds from now; four of five outcomes lie between, if things go on as lately"
+        allow_null=True,
+        help_text="seconds from now; four of five outcomes lie between, if things go on as lately;"
+        " null: at least low_s, and nobody can say how much more",
     )
-    text = serializers.CharField(help_text="the same for people, such as 1.2–1.6 h")
+    text = serializers.CharField(
+        help_text="the same for people, such as 1.2–1.6 h, up to 2 min, at least 40 s"
+    )
 
 
 class WaitingSerializer(serializers.Serializer[Any]):
@@ -40,7 +45,9 @@ class WaitingSerializer(serializers.Serializer[Any]):
 
 class OutlookSerializer(serializers.Serializer[Any]):
     step = serializers.IntegerField(
-        allow_null=True, help_text="the oldest step under way; null: none"
+        allow_null=True,
+        help_text="number of the oldest step under way, from 0 as in steps/‹number›, where"
+        " sentences for people count from 1; null: none",
     )
     waits = WaitingSerializer(
         many=True, help_text="what its unfinished trajectories wait for; empty once it is ready"
@@ -49,12 +56,17 @@ class OutlookSerializer(serializers.Serializer[Any]):
     start = RangeSerializer(allow_null=True, help_text="of a queued task: until it may begin")
     step_done = RangeSerializer(allow_null=True, help_text="until that step is trained")
     task_done = RangeSerializer(allow_null=True, help_text="until all steps are trained")
-    estimate_text = serializers.CharField(help_text="the ranges as a sentence")
+    unknown_text = serializers.CharField(
+        help_text="why start, or step_done or task_done, is null, as a sentence; else empty"
+    )
+    estimate_text = serializers.CharField(
+        help_text="the ranges as a sentence, or why there are none; empty once the task is over"
+    )
 
 
 class TaskOutlook(OwnedView):
-    """What a task waits for, and for how long. Estimates are null where nobody can say yet: before
-    the first step is trained, while it is paused, and after its end."""
+    """What a task waits for, and for how long. Estimates are null where nobody can say, such as
+    while it is paused, and `unknown_text` says why; after its end all are."""
 
     rows = Task.objects.select_related("base_model")
 
@@ -70,6 +82,7 @@ class TaskOutlook(OwnedView):
                 "start": _range(found.estimate.start),
                 "step_done": _range(found.estimate.step),
                 "task_done": _range(found.estimate.task),
+                "unknown_text": found.estimate.unknown,
                 "estimate_text": found.estimate.text,
             }
         )
@@ -89,6 +102,6 @@ def _range(found: Range | None) -> dict[str, Any] | None:
         return None
     return {
         "low_s": round(found.low_s, 1),
-        "high_s": round(found.high_s, 1),
+        "high_s": round(found.high_s, 1) if found.high_s < math.inf else None,
         "text": told(found),
     }

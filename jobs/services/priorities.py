@@ -12,8 +12,8 @@ PRIORITY = {
     "name": "priority",
     "type": "integer",
     "default": 0,
-    "help": "among your organisation's tasks, the higher is served first; others' tasks are not"
-    " touched",
+    "help": "among your organisation's tasks, the higher is served first, in the queue and once"
+    " they run; ten minutes of waiting are worth one more. Others' tasks are not touched",
     **LIMITS,
 }
 

@@ -13,9 +13,11 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from jobs.models import Group, Step, Task, Worker
+from jobs.services.bars import Bars
 from jobs.services.costs import under_way_seconds
 from jobs.services.estimates import Facts
 from jobs.services.heartbeats import living_workers
+from jobs.services.neighbours import read_neighbours
 
 RECENT_CYCLES = 10  # commits whose distances tell the spread
 
@@ -39,7 +41,15 @@ class Reading:
             .values_list("pk", "last")
         )
         self._commits = self._recent_commits()
-        self._lines = _lines({task.base_model.slug for task in tasks}, self._now)
+        slugs = {task.base_model.slug for task in tasks}
+        self._bars = Bars({task.tenant_id for task in tasks})
+        self._neighbours = read_neighbours(slugs)
+        self._lines = _lines(slugs, self._now)
+
+    @property
+    def bars(self) -> Bars:
+        """What keeps the tasks from beginning anything."""
+        return self._bars
 
     def oldest(self, task: Task) -> Step | None:
         """Its oldest live step: the next that is trained."""
@@ -48,17 +58,36 @@ class Reading:
 
     def facts(self, task: Task) -> Facts:
         """Of a running task."""
-        step = self.oldest(task)
+        step, slug = self.oldest(task), task.base_model.slug
         stage = step.state if step else "none"
+        is_held = step is None or (stage == Step.State.OPEN and step.pk not in self._elapsed)
+        held_s = self._held_s(task, step) if is_held else 0.0
+        others = self._neighbours[slug]
         return Facts(
             steps_left=max(0, task.config["max_steps"] - (self._versions.get(task.pk) or 0)),
             stage=stage,
-            rollout_s=task.rollout_s,
-            pass_s=task.pass_s,
+            rollout_s=task.rollout_s or others.rollout_s,
+            pass_s=task.pass_s or others.pass_s,
             elapsed_s=self._elapsed_s(step),
-            line_s=self._lines[task.base_model.slug].before(step),
+            line_s=self._lines[slug].before(step),
             cycles_s=_distances(self._commits.get(task.pk, [])),
+            is_guessed=not (task.rollout_s and task.pass_s),
+            is_held=is_held,
+            held_s=held_s,
+            round_s=others.round_s / self._lines[slug].num_trainers,
+            num_preferred=others.num_preferred(task, held_s) if is_held else 0,
+            bar=self._bars.now(task, stage),
+            later_bar=self._bars.opening(task),
         )
+
+    def _held_s(self, task: Task, step: Step | None) -> float:
+        """Seconds since it could have been sent at the earliest: since it was opened, the one
+        before it was trained, or the task was resumed or begun."""
+        commits = self._commits.get(task.pk, [])
+        moments = [task.started_at, task.phase_since, *(at for _, at in commits[-1:])]
+        moments.append(step.opened_at if step else None)
+        since = max((at for at in moments if at), default=self._now)
+        return max(0.0, (self._now - since).total_seconds())
 
     def _elapsed_s(self, step: Step | None) -> float:
         if step is None:
@@ -81,15 +110,17 @@ class Reading:
 
 
 def _rollout_elapsed(steps: Sequence[Step], now: datetime) -> dict[int, float]:
-    """Seconds in which something of each step was under way; what is, is until now."""
+    """Seconds in which something of each step was under way; what is, is until now. A step of
+    which nothing was ever sent is not in it."""
     times: dict[int, list[tuple[Any, Any]]] = defaultdict(list)
     rows = Group.objects.filter(step__in=steps).exclude(dispatched_at=None)
     for step_id, state, sent, ended in rows.values_list(
         "step_id", "state", "dispatched_at", "finished_at"
     ):
+        found = times[step_id]
         if state in ("dispatched", "finished"):
-            times[step_id].append((sent, ended if state == "finished" else now))
-    return {step_id: under_way_seconds(found) for step_id, found in times.items()}
+            found.append((sent, ended if state == "finished" else now))
+    return {step_id: under_way_seconds(pieces) for step_id, pieces in times.items()}
 
 
 def _distances(commits: Iterable[tuple[int, datetime]]) -> list[float]:
@@ -138,15 +169,15 @@ def _lines(base_models: set[str], now: datetime) -> dict[str, _Line]:
         else:
             done_s = (now - started).total_seconds() if started else 0.0
             lines[base].training_s += max(0.0, pass_s - done_s)
-    _count_trainers(lines)
+    _count_trainers(base_models, lines)
     return lines
 
 
-def _count_trainers(lines: dict[str, _Line]) -> None:
-    """Those that live, of every base model with a line."""
+def _count_trainers(base_models: set[str], lines: dict[str, _Line]) -> None:
+    """Those that live."""
     trainers = living_workers().filter(kind=Worker.Kind.TRAINING)
     counts = Counter(
         slug for served in trainers.values_list("base_models", flat=True) for slug in served
     )
-    for slug, line in lines.items():
-        line.num_trainers = max(1, counts[slug])
+    for slug in base_models:
+        lines[slug].num_trainers = max(1, counts[slug])

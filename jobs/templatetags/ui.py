@@ -13,7 +13,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from jobs.models import Task, Tenant
-from jobs.services.estimates import Range, told
 from jobs.web.frame import current_tenant
 
 register = template.Library()
@@ -153,12 +152,6 @@ def duration(value: timedelta | float | None) -> str:
         if whole >= size_s:
             return f"{whole // size_s} {unit} {whole % size_s // small_s} {small}"
     return f"{whole} s"
-
-
-@register.filter("range")
-def estimated(value: Range | None) -> str:
-    """An estimated stretch of time: 1.2–1.6 h."""
-    return "–" if value is None else told(value)
 
 
 @register.simple_tag

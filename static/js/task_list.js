@@ -4,6 +4,7 @@ import { status } from "./format.js";
 import { LiveClient } from "./live.js";
 
 const OUTLOOK_MS = 20_000;
+const ESTIMATED = ["queued", "running", "paused"];
 const table = document.querySelector("table[data-stream]");
 
 function apply(items) {
@@ -15,21 +16,36 @@ function apply(items) {
       continue;
     }
     row.querySelector('[data-cell="status"]').replaceChildren(status(data.state));
-    row.querySelector('[data-cell="reason"]').textContent = data.pause_reason || data.reason;
-    if (data.state !== "running") row.querySelector('[data-cell="left"]').textContent = "";
+    const { state, pause_reason, reason, queue_position: place } = data;
+    tell(row, "reason", pause_reason || reason, pause_reason || reason);
+    tell(row, "place", state === "queued" && place ? `place ${place} in the queue` : "");
+    if (!ESTIMATED.includes(state)) tell(row, "left", "");
   }
+}
+
+function tell(row, name, text, title = "") {
+  const cell = row.querySelector(`[data-cell="${name}"]`);
+  cell.textContent = text;
+  cell.title = title;
+}
+
+function brief({ start, task_done: left, unknown_text, estimate_text }) {
+  if (start) return estimate_text;
+  if (left) return `${left.text} left`;
+  return unknown_text && "time not known";
 }
 
 // Estimates are worked out when asked; one task after the other, so that a long list asks gently.
 async function askOutlooks() {
   if (document.hidden) return;
-  for (const row of table.querySelectorAll("tr[data-task]:has([data-state=running])")) {
+  const selector = ESTIMATED.map((state) => `tr[data-task]:has([data-state=${state}])`).join();
+  for (const row of table.querySelectorAll(selector)) {
     const url = `/api/v1/tasks/${row.dataset.task}/outlook`;
     const answer = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
     if ([401, 403].includes(answer?.status)) clearInterval(asking); // signed out
     if (!answer?.ok) return;
-    const { task_done: left } = await answer.json();
-    row.querySelector('[data-cell="left"]').textContent = left ? `${left.text} left` : "";
+    const found = await answer.json();
+    tell(row, "left", brief(found), found.estimate_text);
   }
 }
 

@@ -29,6 +29,12 @@ from .training import Run
 PHONE = {"width": 390, "height": 844}
 
 
+def _live_worker(kind: str, slug: str) -> None:
+    Worker.objects.create(
+        name=kind, kind=kind, host="h", pid=1, base_models=[slug], last_beat_at=timezone.now()
+    )
+
+
 def wait_for_a_tool(task: Task, number: int, seconds: float = 47.0) -> str:
     """The step's last trajectory waits for a search; returns the group's id."""
     worker = Worker.objects.create(
@@ -89,6 +95,8 @@ def test_a_task_says_what_it_waits_for_and_for_how_long_without_a_reload(
     for number in range(4):
         run.train_step(number, seconds=30)
     Task.objects.filter(pk=task.pk).update(rollout_s=20.0, pass_s=6.0)
+    for kind in ("rollout", "training"):
+        _live_worker(kind, task.base_model.slug)
     sign_in(context, alice)
     page.goto("/tasks/")
     left = page.locator("[data-cell=left]")

@@ -65,6 +65,18 @@ def test_queued_tasks_are_told_their_place_and_their_organisations_quota() -> No
     assert found["g1"] == ("queued", "your organisation is suspended", 1)
 
 
+def test_a_place_in_the_queue_follows_the_priority() -> None:
+    tenants = (tenant(max_concurrent_tasks=1),)
+    queued = {"state": "queued", "version": -1}
+    first = task("first", submitted_at=2.0, **queued)
+    second = task("second", submitted_at=3.0, **queued)
+    places = explanations(task("busy"), first, second, tenants=tenants)
+    assert (places["first"][2], places["second"][2]) == (1, 2)
+    raised = replace(second, priority=1)
+    places = explanations(task("busy"), first, raised, tenants=tenants)
+    assert (places["first"][2], places["second"][2]) == (2, 1)
+
+
 def test_a_long_queue_that_moves_on_is_told_to_its_first_tasks_only() -> None:
     """A flood of queued tasks, of which one is cancelled, must not keep the planner writing."""
     tenants = (tenant(max_concurrent_tasks=1),)

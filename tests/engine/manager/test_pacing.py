@@ -9,6 +9,7 @@ import pytest
 from engine.manager import plan
 from engine.manager.pacing import FIRST_STEPS
 from engine.manager.policy import PAPER, SHIPPED, Policy
+from engine.manager.rollouts import AGING_S
 from engine.manager.snapshot import DispatchGroup, Explain, StepView, TaskView, WorkerView
 
 from .snapshots import (
@@ -137,6 +138,35 @@ def test_a_step_that_is_held_back_says_so_and_stops_nobody() -> None:
     assert {c.task for c in commands if isinstance(c, DispatchGroup)} == {"busy"}
     (reason,) = [c.reason for c in commands if isinstance(c, Explain) and c.task == "new"]
     assert "not begun yet: the trainer has enough steps" in reason
+
+
+def test_a_step_that_is_held_back_says_how_many_of_its_own_organisations_tasks_go_first() -> None:
+    """Not those of others, nor those that are paused, over or served by another base model."""
+    tasks = [
+        *under_way(5),
+        costly("urgent", priority=5, step=ready_step(1)),
+        costly("between steps", priority=3),
+        costly("paused", priority=9, state="paused"),
+        costly("over", priority=9, version=40),
+        costly("elsewhere", priority=9, base_model="qwen"),
+        costly("theirs", priority=9, tenant="zeta"),
+        costly("alike", priority=1, step=open_step(waiting("a"))),
+        costly("late", priority=1, step=open_step(waiting("l"))),
+    ]
+    view = snapshot(*tasks, tenants=(tenant(), tenant("zeta")), workers=(ROOMY, *ALL_WORKERS[1:]))
+    reasons = {c.task: c.reason for c in plan(view) if isinstance(c, Explain)}
+    assert reasons["late"] == (
+        "step 1 of 40: 1 of 1 groups not begun yet: the trainer has enough steps before them;"
+        " 2 of your tasks with higher priority go first"
+    )
+
+
+def test_what_has_waited_long_enough_is_not_said_to_stand_behind_a_higher_priority() -> None:
+    waited = replace(open_step(waiting("o")), opened_at=NOW - AGING_S)
+    tasks = [*under_way(5), costly("urgent", priority=1, step=ready_step(1))]
+    view = snapshot(*tasks, costly("old", step=waited), workers=(ROOMY, *ALL_WORKERS[1:]))
+    reasons = {c.task: c.reason for c in plan(view) if isinstance(c, Explain)}
+    assert reasons["old"].endswith("the trainer has enough steps before them")
 
 
 def test_to_finish_together_the_task_with_furthest_to_go_is_never_held_back() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.manager import plan
@@ -32,6 +34,27 @@ def test_queued_tasks_are_admitted_in_order_of_submission_up_to_the_quota() -> N
     tasks = [queued("b", 2.0), queued("a", 3.0), queued("c", 1.0)]
     found = decided(Admit, *tasks, tenants=(tenant(max_concurrent_tasks=2),))
     assert found == [Admit("c"), Admit("b")]
+
+
+def test_the_higher_priority_is_admitted_first_and_ten_minutes_of_waiting_are_worth_one() -> None:
+    """b has waited 500 s longer than c, a 700 s longer; c's priority is one higher."""
+    tasks = [queued("c", 1000.0, priority=1), queued("a", 300.0), queued("b", 500.0)]
+    found = decided(Admit, *tasks, tenants=(tenant(max_concurrent_tasks=2),))
+    assert found == [Admit("a"), Admit("c")]
+    urgent = [*tasks, queued("last", 2000.0, priority=10)]
+    found = decided(Admit, *urgent, tenants=(tenant(max_concurrent_tasks=1),))
+    assert found == [Admit("last")]
+
+
+def test_a_changed_priority_changes_who_is_admitted() -> None:
+    tenants = (tenant(max_concurrent_tasks=1),)
+    first, second = queued("first", 1.0), queued("second", 2.0)
+    assert decided(Admit, first, second, tenants=tenants) == [Admit("first")]
+    raised = replace(second, priority=1)
+    assert decided(Admit, first, raised, tenants=tenants) == [Admit("second")]
+    theirs = queued("theirs", 3.0, tenant="zeta", priority=-10)
+    both = (*tenants, tenant("zeta", max_concurrent_tasks=1))
+    assert decided(Admit, first, raised, theirs, tenants=both) == [Admit("second"), Admit("theirs")]
 
 
 def test_running_and_paused_tasks_count_against_the_quota() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import zipfile
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +16,11 @@ from rest_framework.test import APIClient
 
 from engine.rewards import GRADERS
 from jobs import artifacts
+from jobs.api.outlook import _range
 from jobs.api.steps import summary
 from jobs.api.versions import _in_threads, zip_chunks
-from jobs.models import Group, Member, Span, Step, Task
+from jobs.models import Group, Member, Span, Step, Task, Worker
+from jobs.services.estimates import Range
 from jobs.services.lifecycle import log_event
 from jobs.services.payloads import read_group
 
@@ -401,6 +404,10 @@ def test_the_outlook_says_what_a_step_waits_for_and_for_how_long(
     Task.objects.update(rollout_s=10.0, pass_s=5.0, config={**world.task.config, "max_steps": 9})
     step = Step.objects.create(task=world.task, number=1)
     Group.objects.create(step=step, index=0, prompt_index=0)
+    for kind in ("rollout", "training"):
+        slugs = [world.task.base_model.slug]
+        fields = {"name": kind, "kind": kind, "host": "h", "pid": 1, "base_models": slugs}
+        Worker.objects.create(last_beat_at=timezone.now(), **fields)
     found = client_of(alice).get(f"/api/v1/tasks/{world.task.pk}/outlook").json()
     waiting = {"kind": "dispatch", "tool": "", "num_trajectories": 2, "longest_s": None}
     assert (found["step"], found["waits"]) == (1, [waiting])
@@ -410,3 +417,24 @@ def test_the_outlook_says_what_a_step_waits_for_and_for_how_long(
     assert found["step_done"]["text"].endswith(" s")
     assert found["start"] is None
     assert found["estimate_text"].startswith("step done in ")
+    assert found["unknown_text"] == ""
+
+
+def test_an_outlook_without_a_number_says_why_and_one_without_a_bound_says_null(
+    world: Any, client_of: Any, alice: Any, make_task: Any
+) -> None:
+    client, why = client_of(alice), "nobody can say: the task is paused"
+    Task.objects.filter(pk=world.task.pk).update(state="paused")
+    found = client.get(f"/api/v1/tasks/{world.task.pk}/outlook").json()
+    assert (found["step_done"], found["task_done"]) == (None, None)
+    assert found["unknown_text"] == found["estimate_text"] == why
+    assert _range(Range(40.0, math.inf)) == {"low_s": 40.0, "high_s": None, "text": "at least 40 s"}
+
+
+def test_an_outlook_counts_its_step_as_the_steps_are_counted(
+    world: Any, client_of: Any, alice: Any
+) -> None:
+    Step.objects.create(task=world.task, number=1)
+    client, url = client_of(alice), f"/api/v1/tasks/{world.task.pk}"
+    number = client.get(f"{url}/outlook").json()["step"]
+    assert client.get(f"{url}/steps/{number}").json()["number"] == number == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from jobs.models import Group, PolicyVersion, Step, Task, Worker
+from jobs.models import Group, PolicyVersion, Step, Task, Tenant, TokenUsage, Worker
 from jobs.services import joins
 from jobs.services.joins import Wait
 from jobs.services.outlook import read_estimates, read_outlook
@@ -28,7 +28,21 @@ def environment() -> str:
 
 
 @pytest.fixture
-def running(make_task: Any) -> Task:
+def workers(base_model: Any) -> None:
+    """A rollout worker and a trainer live."""
+    for kind in ("rollout", "training"):
+        Worker.objects.create(
+            name=kind,
+            kind=kind,
+            host="h",
+            pid=1,
+            base_models=[base_model.slug],
+            last_beat_at=timezone.now(),
+        )
+
+
+@pytest.fixture
+def running(make_task: Any, workers: None) -> Task:
     """Three of ten steps are trained, 100 s each: 60 s of rollout, 20 s of training."""
     task = make_task("running", state="running", config={"max_steps": 10})
     Task.objects.filter(pk=task.pk).update(rollout_s=60.0, pass_s=20.0)
@@ -116,24 +130,125 @@ def test_what_stands_in_the_trainers_line_counts_whoever_it_is_of(
     assert "umbrella" not in f"{found}".lower()
 
 
-def test_a_queued_task_says_when_its_tenants_own_let_it_in(running: Task, make_task: Any) -> None:
-    queued = make_task("queued", queue_position=1)
+def test_a_queued_task_says_when_its_tenants_own_let_it_in(
+    running: Task, make_task: Any, alice: Any
+) -> None:
+    queued = make_task("queued", queue_position=1, reason="waiting")
     assert read_outlook(queued).estimate.text.startswith("starts in ")
-    Task.objects.filter(pk=queued.pk).update(queue_position=2)
-    queued.refresh_from_db()
-    assert read_outlook(queued).estimate.text == ""
+    behind = make_task("behind", queue_position=2, reason="waiting")
+    assert read_outlook(behind).estimate.text.startswith("starts in at least ")
+    far = make_task("far", reason="waiting")
+    why = "nobody can say: more of your tasks go before it than are counted"
+    assert read_outlook(far).estimate.text == why
+    pause_task(running, alice)
+    why = "nobody can say: it waits for the end of your tasks, of which 1 is paused"
+    assert read_outlook(queued).estimate.text == why
 
 
-def test_nobody_knows_when_a_paused_task_goes_on_or_a_new_one_ends(
+def test_one_end_that_nobody_knows_does_not_hide_the_others(running: Task, make_task: Any) -> None:
+    make_task("paused", state="paused")
+    queued = make_task("queued", queue_position=1, reason="waiting")
+    first = read_outlook(queued).estimate.start
+    assert first and 0 < first.low_s < first.high_s < 10_000
+    running.tenant.max_concurrent_tasks = 1  # one more is let in than may be now
+    running.tenant.save()
+    assert read_outlook(queued).estimate.start is None
+
+
+def test_nobody_knows_when_a_paused_task_goes_on_or_the_very_first_ends(
     running: Task, make_task: Any, alice: Any
 ) -> None:
     pause_task(running, alice)
     running.refresh_from_db()
-    assert read_outlook(running).estimate.text == ""
+    assert read_outlook(running).estimate.text == "nobody can say: the task is paused"
+    Task.objects.update(rollout_s=0.0, pass_s=0.0)
     new = make_task("new", state="running")
-    assert read_outlook(new).estimate.text == ""
+    assert read_outlook(new).estimate.text == "nobody can say: no step was trained yet"
     over = make_task("over", state="failed")
-    assert read_outlook(over).waiting == ""
+    assert (read_outlook(over).waiting, read_outlook(over).estimate.text) == ("", "")
+
+
+def test_a_new_task_is_expected_to_take_about_as_long_as_others(
+    running: Task, make_task: Any
+) -> None:
+    new = make_task("new", state="running")
+    Step.objects.create(task=new, number=0)
+    found = read_outlook(new).estimate.step
+    assert found and found.low_s < 80 < 2 * 80 < found.high_s
+
+
+def _held(task: Task, seconds: float = 113.0) -> None:
+    """Its step 3 was opened so long ago, and nothing of it was ever sent."""
+    _open(task, "waiting", "waiting")
+    since = timezone.now() - timedelta(seconds=seconds)
+    Step.objects.filter(task=task, number=3).update(opened_at=since)
+    Step.objects.filter(task=task, number=2).update(ended_at=since)
+
+
+def test_a_step_of_which_nothing_was_sent_is_said_to_take_longer_the_longer_it_waits(
+    running: Task,
+) -> None:
+    _held(running, 0.0)
+    first = read_outlook(running).estimate
+    Step.objects.update(opened_at=timezone.now() - timedelta(seconds=113))
+    Step.objects.filter(number=2).update(ended_at=timezone.now() - timedelta(seconds=113))
+    second = read_outlook(running).estimate
+    assert first.step and first.task and second.step and second.task
+    assert second.step.high_s > first.step.high_s + 100
+    assert second.task.high_s > first.task.high_s + 100
+
+
+def test_a_step_that_waits_for_tasks_of_higher_priority_has_no_number(
+    running: Task, make_task: Any, umbrella: Any
+) -> None:
+    _held(running, 400.0)
+    make_task("theirs", state="running", priority=9, tenant=umbrella)
+    assert read_outlook(running).estimate.step
+    make_task("urgent", state="running", priority=5)
+    found = read_outlook(running).estimate
+    assert (found.step, found.task) == (None, None)
+    assert found.text == "nobody can say: 1 of your tasks with higher priority goes first"
+
+
+def test_a_task_that_the_policy_does_not_let_begin_has_no_number(
+    running: Task, make_task: Any, umbrella: Any, settings: Any
+) -> None:
+    settings.SCHEDULE_POLICY = "sequential"
+    _held(running)
+    assert read_outlook(running).estimate.step
+    early = running.submitted_at - timedelta(hours=1)
+    first = make_task("first", state="running", tenant=umbrella)
+    Task.objects.filter(pk=first.pk).update(submitted_at=early)
+    found = read_outlook(running).estimate
+    assert (found.step, found.task) == (None, None)
+    assert found.text == "nobody can say: the policy sequential runs other tasks first"
+
+
+def test_what_keeps_a_task_from_beginning_anything_is_said_instead_of_a_number(
+    running: Task,
+) -> None:
+    _held(running)
+    Worker.objects.filter(kind="rollout").update(stopped_at=timezone.now())
+    slug = running.base_model.slug
+    why = f"nobody can say: no rollout worker for {slug} is running"
+    assert read_outlook(running).estimate.text == why
+    running.tenant.is_suspended = True
+    running.tenant.save()
+    why = "nobody can say: your organisation is suspended"
+    assert read_outlook(running).estimate.text == why
+
+
+def test_a_used_up_quota_lets_the_present_step_end(running: Task) -> None:
+    Step.objects.create(task=running, number=3, state="ready", ready_order=1)
+    running.tenant.tokens_per_day = 100
+    running.tenant.save()
+    TokenUsage.objects.create(tenant=running.tenant, day=TokenUsage.today(), tokens=100)
+    found = read_outlook(running).estimate
+    assert found.step and found.task is None
+    why = "nobody can say: your organisation's tokens of today are used"
+    assert found.text.endswith(f"; of the whole task, {why}")
+    Step.objects.filter(number=3).delete()
+    assert read_outlook(running).estimate.text == why
 
 
 def test_a_trainer_at_work_is_told_with_its_time(running: Task) -> None:
@@ -148,7 +263,9 @@ def test_a_list_asks_a_constant_number_of_times(
     tasks = [running, *(make_task(f"more {n}", state="running") for n in range(8))]
     for task in tasks[1:]:
         Step.objects.create(task=task, number=0)
-    with django_assert_max_num_queries(8):
+    Tenant.objects.update(max_concurrent_tasks=0)
+    tasks += [make_task(f"queued {n}", queue_position=n + 1, reason="r") for n in range(8)]
+    with django_assert_max_num_queries(12):
         found = read_estimates(tasks)
-    assert found[running.pk].task is not None
-    assert [found[task.pk].task for task in tasks[1:]] == [None] * 8
+    assert all(found[task.pk].task for task in tasks[:9])
+    assert all(found[task.pk].start for task in tasks[9:])

@@ -70,12 +70,24 @@ def test_the_list_says_state_reason_and_reward_in_few_queries(
             )
     browser = browser_of(alice)
     browser.get("/tasks/")
-    with django_assert_max_num_queries(13):
+    with django_assert_max_num_queries(20):
         text = browser.get("/tasks/").content.decode()
-    assert text.count("one place behind") == 20
+    assert text.count(">one place behind<") == 20
     assert "0.750" in text
     assert "+0.500" in text
     assert "2 of 2 steps" in text
+
+
+def test_the_list_says_place_and_start_of_what_is_queued_and_has_the_whole_reason_in_a_title(
+    browser_of: Any, alice: Any, make_task: Any
+) -> None:
+    reason = "step 2 of 4: 8 of 8 groups not begun yet: the trainer has enough steps before them"
+    make_task("running", state="running", reason=reason)
+    make_task("queued", reason="it waits", queue_position=2)
+    text = browser_of(alice).get("/tasks/").content.decode()
+    assert f'title="{reason}"' in text
+    assert "place 2 in the queue" in text
+    assert 'title="nobody can say: it waits for the end of your tasks">time not known' in text
 
 
 def test_a_task_is_paused_resumed_and_cancelled_by_buttons(
