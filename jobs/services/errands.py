@@ -121,4 +121,4 @@ def _turn(tenant: str) -> Iterator[None]:
 
 
 def _has_worker() -> bool:
-    return living_workers().filter(kind=Worker.Kind.ENVIRONMENT).exists()
+    return bool(living_workers(Worker.Kind.ENVIRONMENT))

@@ -18,7 +18,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db import close_old_connections, transaction
-from django.db.models import Q, QuerySet
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -33,22 +32,24 @@ NAMES_KEPT_S = 1.0  # by each process, so that many turns a second cost one ques
 log = logging.getLogger(__name__)
 
 
-def living_workers() -> QuerySet[Worker]:
-    """Rows of the workers that beat or had a pulse lately, as the planner sees it."""
+def living_workers(*kinds: str) -> list[Worker]:
+    """Workers, of these kinds if any are named, that beat or had a pulse lately, as the planner
+    sees it. Redis is asked only of those that did not beat."""
     since = timezone.now() - timedelta(seconds=BEAT_LIMIT_S)
     here = Worker.objects.filter(stopped_at=None)
-    is_beating = Q(last_beat_at__gte=since)
-    silent = list(here.exclude(is_beating).values_list("pk", flat=True))
-    return here.filter(is_beating | Q(pk__in=_with_pulse(silent, since.timestamp())))
+    workers = list(here.filter(kind__in=kinds) if kinds else here)
+    silent = {worker.pk for worker in workers if worker.last_beat_at < since}
+    silent -= _with_pulse(silent, since.timestamp())
+    return [worker for worker in workers if worker.pk not in silent]
 
 
-def _with_pulse(incarnations: list[UUID], since: float) -> list[UUID]:
+def _with_pulse(incarnations: set[UUID], since: float) -> set[UUID]:
     """Those that gave one since then (epoch s); none while Redis is away."""
     try:
         found = pulses.taken() if incarnations else {}
     except RedisError:
         found = {}
-    return [one for one in incarnations if found.get(str(one), 0.0) >= since]
+    return {one for one in incarnations if found.get(str(one), 0.0) >= since}
 
 
 _names: tuple[float, frozenset[str]] = (0.0, frozenset())  # until when (monotonic), which
@@ -59,7 +60,7 @@ def living_names() -> frozenset[str]:
     global _names
     until, names = _names
     if time.monotonic() > until:
-        names = frozenset(living_workers().values_list("name", flat=True))
+        names = frozenset(worker.name for worker in living_workers())
         _names = (time.monotonic() + NAMES_KEPT_S, names)
     return names
 

@@ -174,6 +174,5 @@ def _waits(task: Task, step: Step) -> list[Waiting]:
     except RedisError:
         places = []
     now = timezone.now()
-    kinds = living_workers().values_list("incarnation", "kind")
-    kind_of = {str(incarnation): kind for incarnation, kind in kinds}
+    kind_of = {str(worker.pk): worker.kind for worker in living_workers()}
     return count_waits(places, unsent * task.config["group_size"], kind_of, now.timestamp())

@@ -175,9 +175,7 @@ def _lines(base_models: set[str], now: datetime) -> dict[str, _Line]:
 
 def _count_trainers(base_models: set[str], lines: dict[str, _Line]) -> None:
     """Those that live."""
-    trainers = living_workers().filter(kind=Worker.Kind.TRAINING)
-    counts = Counter(
-        slug for served in trainers.values_list("base_models", flat=True) for slug in served
-    )
+    trainers = living_workers(Worker.Kind.TRAINING)
+    counts = Counter(slug for trainer in trainers for slug in trainer.base_models)
     for slug in base_models:
         lines[slug].num_trainers = max(1, counts[slug])

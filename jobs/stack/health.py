@@ -63,7 +63,7 @@ def is_migrated() -> bool:
 
 def missing_workers() -> list[str]:
     """Kinds of worker that no living process serves, rollout and training by base model."""
-    living = list(living_workers())
+    living = living_workers()
     missing = {("planning", ""), ("environment", "")} - {(w.kind, "") for w in living}
     bases = set(BaseModel.objects.filter(is_enabled=True).values_list("slug", flat=True))
     wanted = {(kind, base) for kind in ("rollout", "training") for base in bases}

@@ -19,8 +19,8 @@ LATELY = timedelta(hours=24)
 
 def _living(slug: str) -> list[Worker]:
     """Rollout workers of a base model."""
-    living = living_workers().filter(kind=Worker.Kind.ROLLOUT)
-    return [worker for worker in living if slug in worker.base_models]
+    rollout = living_workers(Worker.Kind.ROLLOUT)
+    return [worker for worker in rollout if slug in worker.base_models]
 
 
 def incarnations(slug: str) -> frozenset[str]:

@@ -48,7 +48,7 @@ def test_a_silent_worker_with_a_pulse_lives() -> None:
 
 def test_whoever_asks_who_lives_hears_what_the_planner_does() -> None:
     incarnation = _silent()
-    assert not living_workers().exists()
+    assert living_workers() == []
     pulses.give(incarnation)
     assert [str(worker.pk) for worker in living_workers()] == [incarnation]
 
