@@ -195,3 +195,27 @@ def test_a_member_finds_neither_the_page_nor_a_link_to_it(
     expect(page.get_by_role("link", name="Planner")).to_have_count(0)
     answer = page.request.get("/ops/planner/")
     assert answer.status == 404
+
+
+def test_the_list_shows_the_cause_of_a_wait_and_the_place_and_start_of_what_is_queued(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, make_task: Any
+) -> None:
+    long = (
+        "step 12 of 40: 64 of 64 groups not begun yet: the trainer has enough steps before them;"
+        " 2 of your tasks with higher priority go first"
+    )
+    running = make_task("addition with carries", state="running", reason=long)
+    Task.objects.filter(pk=running.pk).update(rollout_s=20.0, pass_s=6.0)
+    for kind in ("rollout", "training"):
+        _live_worker(kind, running.base_model.slug)
+    make_task("subtraction", reason="it waits", queue_position=1)
+    sign_in(context, alice)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto("/tasks/")
+    reason = page.locator("[data-cell=reason]").last
+    expect(reason).to_have_attribute("title", long)
+    cell = page.locator("[data-cell=left]").first
+    expect(page.locator("[data-cell=place]").first).to_have_text("place 1 in the queue")
+    expect(cell).to_contain_text("starts ")
+    cell.evaluate("(cell) => { cell.textContent = 'old'; }")
+    expect(cell).to_contain_text("starts ", timeout=25_000)
