@@ -214,6 +214,7 @@ def test_the_list_shows_the_cause_of_a_wait_and_the_place_and_start_of_what_is_q
     page.goto("/tasks/")
     reason = page.locator("[data-cell=reason]").last
     expect(reason).to_have_attribute("title", long)
+    assert reason.evaluate("(cell) => cell.scrollHeight <= cell.clientHeight")  # nothing is cut
     cell = page.locator("[data-cell=left]").first
     expect(page.locator("[data-cell=place]").first).to_have_text("place 1 in the queue")
     expect(cell).to_contain_text("starts ")
