@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from operator import attrgetter
 
 from .snapshot import Concurrency, Counters, SetConcurrency, WorkerView
 from .world import World
@@ -55,11 +56,15 @@ def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurren
     Only differences between two sights of the same workers say anything: one that joined, left, was
     silent for a while, or started again, begins a new sight.
     """
-    counters = tuple(sorted((_counters(worker) for worker in workers), key=_incarnation))
+    workers = sorted(workers, key=attrgetter("incarnation"))
+    counters = tuple(
+        Counters(worker.incarnation, worker.busy_s, worker.sequence_s, worker.preemptions)
+        for worker in workers
+    )
     counted = replace(before, counters=counters)
-    pairs = list(zip(before.counters, counters, strict=False))
     if [old.incarnation for old in before.counters] != [new.incarnation for new in counters]:
         return counted
+    pairs = list(zip(before.counters, counters, strict=True))
     if any(new.busy_s < old.busy_s or new.preemptions < old.preemptions for old, new in pairs):
         return counted
     worked_s = sum(new.busy_s - old.busy_s for old, new in pairs) / len(pairs)
@@ -69,14 +74,6 @@ def see(before: Concurrency, workers: list[WorkerView], now: float) -> Concurren
     at_work = worked_sequence_s / worked_s or sum(worker.num_running for worker in workers)
     is_preempting = any(new.preemptions > old.preemptions for old, new in pairs)
     return _limited(counted, at_work, now, is_preempting)
-
-
-def _counters(worker: WorkerView) -> Counters:
-    return Counters(worker.incarnation, worker.busy_s, worker.sequence_s, worker.preemptions)
-
-
-def _incarnation(counters: Counters) -> str:
-    return counters.incarnation
 
 
 def _limited(seen: Concurrency, at_work: float, now: float, is_preempting: bool) -> Concurrency:

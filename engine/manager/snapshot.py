@@ -184,7 +184,6 @@ class WorkerView:
     tokens_per_s: float = 0.0  # generated lately
     num_running: int = 0  # sequences that its engine works on
     # Since it started
-    tokens: int = 0  # generated; what is computed again after a preemption does not count
     busy_s: float = 0.0  # in which its engine or trainer computed
     sequence_s: float = 0.0  # the same, times the sequences then at work; 0: it does not say
     preemptions: int = 0  # sequences put back to wait for lack of KV

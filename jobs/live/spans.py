@@ -52,9 +52,7 @@ def timeline_spans(task: Task, who: Viewer, since: datetime, now: datetime) -> d
         "since": _ms(since),
         "merged_ms": merged_ms,
         "lanes": list(lanes.values()),
-        "rows": [
-            [s.lane, s.stage, s.start_ms, s.end_ms, s.step, s.group, s.tokens] for s in joined
-        ],
+        "rows": _rows(joined),
     }
 
 
@@ -77,11 +75,13 @@ def named_spans(spans: QuerySet[Span], since: datetime, now: datetime) -> dict[s
         "since": _ms(since),
         "merged_ms": merged_ms,
         "lanes": [_named_lane(task, seconds[str(task.pk)]) for task in ordered],
-        "rows": [
-            [s.lane, s.stage, s.start_ms, s.end_ms, s.step, s.group, s.tokens] for s in joined
-        ],
+        "rows": _rows(joined),
         "num_tasks": len(tasks),
     }
+
+
+def _rows(spans: list[LaneSpan]) -> list[list[Any]]:
+    return [[s.lane, s.stage, s.start_ms, s.end_ms, s.step, s.group, s.tokens] for s in spans]
 
 
 def _named_lane(task: Task, seconds: dict[str, float]) -> dict[str, Any]:

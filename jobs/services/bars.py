@@ -6,35 +6,26 @@ Told in half a sentence that goes on after "nobody can say: ", and names no othe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
-from engine.manager.policy import POLICIES
+from engine.manager.policy import POLICIES, Policy
 from jobs.models import Task, Tenant, TokenUsage, Worker
 from jobs.services import storage
-from jobs.services.pulses import KEPT_S
 
 
 class Bars:
     """Read in a few questions for the tasks of some tenants."""
 
-    def __init__(self, tenant_ids: Iterable[Any]) -> None:
+    def __init__(self, tenant_ids: Iterable[Any], workers: Iterable[Worker]) -> None:
+        """workers: those that live."""
         self._policy = POLICIES[settings.SCHEDULE_POLICY]
-        self._chosen = _chosen(self._policy.max_tasks)
+        self._held_back = {task for task, _ in held_back_by_policy(self._policy)}
         self._tenants = Tenant.objects.in_bulk(list(tenant_ids))
         used = TokenUsage.objects.filter(day=TokenUsage.today(), tenant__in=self._tenants)
         self._tokens = dict(used.values_list("tenant_id", "tokens"))
-        # Under heavy load a worker may beat late and live on, as the planner sees by its pulse.
-        rows = Worker.objects.filter(stopped_at=None)
-        rows = rows.filter(last_beat_at__gte=timezone.now() - timedelta(seconds=KEPT_S))
-        self._served = {
-            (kind, slug)
-            for kind, slugs in rows.values_list("kind", "base_models")
-            for slug in slugs
-        }
+        self._served = {(worker.kind, slug) for worker in workers for slug in worker.base_models}
 
     def max_concurrent_tasks(self, task: Task) -> int:
         """That the task's tenant may run or have paused at once; 0: no limit."""
@@ -51,7 +42,7 @@ class Bars:
         slug = task.base_model.slug
         if found := self.admission(task):
             return found
-        if self._chosen is not None and task.pk not in self._chosen:
+        if task.pk in self._held_back:
             return f"the policy {self._policy.name} runs other tasks first"
         if stage == "none" and (found := self.opening(task)):
             return found
@@ -71,9 +62,10 @@ class Bars:
         return ""
 
 
-def _chosen(max_tasks: int) -> frozenset[Any] | None:
-    """Running tasks that a policy lets begin anything, as `World.of` chooses; None: all."""
-    if not max_tasks:
-        return None
+def held_back_by_policy(policy: Policy) -> list[tuple[Any, str]]:
+    """Running tasks that may begin nothing while others run, as `World.of` chooses, each with its
+    base model's slug; none where the policy lets all run at once."""
+    if not policy.max_tasks:
+        return []
     running = Task.objects.filter(state=Task.State.RUNNING).order_by("submitted_at", "id")
-    return frozenset(running.values_list("pk", flat=True)[:max_tasks])
+    return list(running.values_list("pk", "base_model__slug")[policy.max_tasks :])

@@ -11,6 +11,7 @@ What a task that ends before its step is ready was charged stays as it is.
 from __future__ import annotations
 
 from django.db.models import Avg, F
+from django.db.models.functions import Greatest
 
 from engine.manager.fairness import MIN_WEIGHT
 from jobs.models import Step, Task, Tenant
@@ -40,7 +41,7 @@ def _settle(step: Step, pass_s: float) -> None:
     step.charged_s = real_s
     step.save(update_fields=["charged_s"])
     Task.objects.filter(pk=step.task_id).update(virtual_time=F("virtual_time") + owed_s)
-    tenant = Tenant.objects.get(tasks__pk=step.task_id)
-    Tenant.objects.filter(pk=tenant.pk).update(
-        virtual_time=F("virtual_time") + owed_s / max(tenant.weight, MIN_WEIGHT)
+    for_weight = owed_s / Greatest(F("weight"), MIN_WEIGHT)
+    Tenant.objects.filter(tasks__pk=step.task_id).update(
+        virtual_time=F("virtual_time") + for_weight
     )

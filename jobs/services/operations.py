@@ -61,14 +61,13 @@ def _moment(epoch_s: float) -> datetime | None:
 
 def _add_workers(found: dict[str, BaseModelState]) -> None:
     for worker in living_workers():
-        stats = stored.mapping(worker.stats)
         for slug in worker.base_models:
             if slug in found and worker.kind in (Worker.Kind.ROLLOUT, Worker.Kind.TRAINING):
                 state = found[slug]
                 state.num_workers[worker.kind] += 1
                 state.slots += worker.slots
-                state.num_running += stored.whole(stats, "num_running")
-                state.preemptions += stored.whole(stats, "preemptions")
+                state.num_running += stored.whole(worker.stats, "num_running")
+                state.preemptions += stored.whole(worker.stats, "preemptions")
 
 
 def _add_steps(found: dict[str, BaseModelState]) -> None:

@@ -279,7 +279,6 @@ def _worker_view(worker: Worker, flights: Flights) -> WorkerView:
         adapter_slots=stored.whole(stats, "adapter_slots"),
         tokens_per_s=stored.number(stats, "tokens_per_s"),
         num_running=stored.whole(stats, "num_running"),
-        tokens=stored.whole(stats, "tokens_generated"),
         busy_s=stored.number(stats, "busy_s"),
         sequence_s=stored.number(stats, "sequence_s"),
         preemptions=stored.whole(stats, "preemptions"),

@@ -42,14 +42,10 @@ class Reading:
         )
         self._commits = self._recent_commits()
         slugs = {task.base_model.slug for task in tasks}
-        self._bars = Bars({task.tenant_id for task in tasks})
+        workers = living_workers()
+        self.bars = Bars({task.tenant_id for task in tasks}, workers)  # of the tasks' beginnings
         self._neighbours = read_neighbours(slugs)
-        self._lines = _lines(slugs, self._now)
-
-    @property
-    def bars(self) -> Bars:
-        """What keeps the tasks from beginning anything."""
-        return self._bars
+        self._lines = _lines(slugs, workers, self._now)
 
     def oldest(self, task: Task) -> Step | None:
         """Its oldest live step: the next that is trained."""
@@ -76,8 +72,8 @@ class Reading:
             held_s=held_s,
             round_s=others.round_s / self._lines[slug].num_trainers,
             num_preferred=others.num_preferred(task, held_s) if is_held else 0,
-            bar=self._bars.now(task, stage),
-            later_bar=self._bars.opening(task),
+            bar=self.bars.now(task, stage),
+            later_bar=self.bars.opening(task),
         )
 
     def _held_s(self, task: Task, step: Step | None) -> float:
@@ -148,8 +144,8 @@ class _Line:
         return seconds / self.num_trainers
 
 
-def _lines(base_models: set[str], now: datetime) -> dict[str, _Line]:
-    """By base model's slug."""
+def _lines(base_models: set[str], workers: list[Worker], now: datetime) -> dict[str, _Line]:
+    """By base model's slug. workers: those that live."""
     lines: dict[str, _Line] = defaultdict(_Line)
     rows = Step.objects.filter(
         state__in=(Step.State.READY, Step.State.TRAINING),
@@ -169,13 +165,8 @@ def _lines(base_models: set[str], now: datetime) -> dict[str, _Line]:
         else:
             done_s = (now - started).total_seconds() if started else 0.0
             lines[base].training_s += max(0.0, pass_s - done_s)
-    _count_trainers(base_models, lines)
-    return lines
-
-
-def _count_trainers(base_models: set[str], lines: dict[str, _Line]) -> None:
-    """Those that live."""
-    trainers = living_workers(Worker.Kind.TRAINING)
+    trainers = [worker for worker in workers if worker.kind == Worker.Kind.TRAINING]
     counts = Counter(slug for trainer in trainers for slug in trainer.base_models)
     for slug in base_models:
         lines[slug].num_trainers = max(1, counts[slug])
+    return lines

@@ -7,15 +7,11 @@ although something still is.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
-from engine.manager.policy import Policy
 from jobs.models import Group, Step, Task
-
-from .operations import HELD_BACK
+from jobs.services.operations import HELD_BACK
 
 # In reasons of tasks that are held back whatever is under way: by pacing, for want of workers
 HOLDING_WORDS = (HELD_BACK, "no rollout worker for", "is suspended")
@@ -38,12 +34,3 @@ def waiting_tasks() -> QuerySet[Task]:
         .select_related("tenant")
         .order_by("waiting_since", "pk")
     )
-
-
-def held_back_by_policy(policy: Policy) -> Counter[str]:
-    """Running tasks that may begin nothing while others run, by base model's slug; none where the
-    policy lets all tasks run at once. The planner lets those go that were submitted first."""
-    if not policy.max_tasks:
-        return Counter()
-    running = Task.objects.filter(state=Task.State.RUNNING).order_by("submitted_at", "pk")
-    return Counter(running.values_list("base_model__slug", flat=True)[policy.max_tasks :])

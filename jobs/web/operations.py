@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,9 +23,10 @@ from engine.manager.explain import MAX_TOLD_PLACES
 from engine.manager.policy import POLICIES, Policy
 from jobs.live.spans import named_spans
 from jobs.models import Span, Task, Tenant
+from jobs.services.bars import held_back_by_policy
 from jobs.services.decisions import KEPT, KINDS, Decision, recent_decisions
 from jobs.services.operations import BaseModelState, base_model_states
-from jobs.services.waiting_tasks import held_back_by_policy, waiting_tasks
+from jobs.services.waiting_tasks import waiting_tasks
 
 from .planner_words import about, basis_words, pacing_bound, policy_bound, rule
 from .tenants import require_staff
@@ -144,7 +146,7 @@ def timeline_page(request: HttpRequest) -> HttpResponse:
 
 def _states(policy: Policy) -> list[tuple[BaseModelState, int]]:
     """Base models, each with how many tasks of it the policy holds back."""
-    held_back = held_back_by_policy(policy)
+    held_back = Counter(slug for _, slug in held_back_by_policy(policy))
     return [(state, held_back[state.slug]) for state in base_model_states()]
 
 

@@ -75,7 +75,6 @@ class RolloutWorker:
             kv_tokens_free=max(0, int(kv - engine.kv_held)),
             tokens_per_s=(engine.tokens - tokens) / BEAT_S,
             num_running=engine.num_running,
-            tokens=int(engine.tokens),
             busy_s=engine.busy_s,
             sequence_s=engine.sequence_s,
             preemptions=engine.preemptions,

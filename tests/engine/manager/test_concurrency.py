@@ -10,7 +10,7 @@ import pytest
 from engine.manager import plan
 from engine.manager.concurrency import CALM_S, MIN_LIMIT, see
 from engine.manager.policy import PAPER
-from engine.manager.snapshot import Concurrency, Counters, DispatchGroup, SetConcurrency
+from engine.manager.snapshot import Concurrency, Counters, DispatchGroup, SetConcurrency, WorkerView
 from engine.simulation.performance.cost_models import EngineCost
 from engine.simulation.performance.lockstep import LockstepEngine, Sequence
 
@@ -56,7 +56,12 @@ class Load:
             self.engine.add(Sequence("", tokens, "a", "t", context=50, unread=50))
 
     def _tell(self) -> None:
-        engine = worker(
+        self.state = see(self.state, [self.view()], 1_000.0 + self.engine.now)
+        self.limits.append(self.state.limit)
+
+    def view(self) -> WorkerView:
+        """What the engine's worker says now."""
+        return worker(
             "r#1",
             "rollout",
             num_running=self.engine.num_running,
@@ -64,8 +69,6 @@ class Load:
             sequence_s=self.engine.sequence_s,
             preemptions=self.engine.preemptions,
         )
-        self.state = see(self.state, [engine], 1_000.0 + self.engine.now)
-        self.limits.append(self.state.limit)
 
 
 def best_fixed(kv_tokens: int, mean_tokens: float, seconds: float) -> float:
@@ -161,28 +164,15 @@ def test_a_clock_that_was_set_back_does_not_keep_the_limit() -> None:
     load = Load(60_000)
     load.work(60)
     state = replace(load.state, preempted_at=9e9, limit=40, sustained=40.0)
-    (old,) = state.counters
-    calm = worker(
-        "r#1",
-        "rollout",
-        busy_s=old.busy_s + 5,
-        sequence_s=old.sequence_s + 5,
-        preemptions=old.preemptions,
-    )
+    now = load.view()
+    calm = replace(now, busy_s=now.busy_s + 5, sequence_s=now.sequence_s + 5)
     assert see(state, [calm], 2_000.0).limit == 0
 
 
 def test_an_idle_engine_changes_nothing() -> None:
     load = Load(60_000)
     load.work(60)
-    idle = worker(
-        "r#1",
-        "rollout",
-        busy_s=load.engine.busy_s,
-        sequence_s=load.engine.sequence_s,
-        preemptions=load.engine.preemptions,
-    )
-    assert see(load.state, [idle], 2_000.0) == load.state
+    assert see(load.state, [load.view()], 2_000.0) == load.state
 
 
 def test_no_more_groups_are_sent_than_the_limit_lets_near() -> None:
