@@ -46,7 +46,7 @@ class RolloutWorker(Worker):
 
     def __init__(self, role: Role, incarnation: str, machine: Machine) -> None:
         self._turns: dict[int, _Turn] = {}
-        self._num_turns = self._tokens = self._preemptions = 0
+        self._num_turns = self._preemptions = 0
         self._busy_s, self._busy_since = 0.0, machine.clock.now
         super().__init__(role, incarnation, machine)
 
@@ -54,7 +54,6 @@ class RolloutWorker(Worker):
         """As the engine tells them: what does not fit waits, and takes no KV."""
         figures: dict[str, Any] = {
             "num_running": min(len(self._turns), self.role.slots),
-            "tokens": self._tokens,
             "busy_s": self._busy_s + (max(0.0, at - self._busy_since) if self._turns else 0.0),
             "preemptions": self._preemptions,
         }
@@ -142,8 +141,7 @@ class RolloutWorker(Worker):
     def _generated(self, turn: int, task: str, before: Sample, after: Sample, digest: str) -> None:
         self.beat()
         broker = self.machine.broker
-        done = self._turns.pop(turn)
-        self._tokens += done.tokens
+        del self._turns[turn]
         if not self._turns:
             self._busy_s += self.machine.clock.now - self._busy_since
         if broker.move(after.group, after.attempt, [after.index], "queue:environment"):
