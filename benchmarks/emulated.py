@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks import planner
 from benchmarks.campaign import Campaign, Record, Rows, Submission
 from benchmarks.ending import leave_in_order
+from benchmarks.figures import IMAGES, swim_lanes
 from benchmarks.processor import CONTROL, Processor, control_cores
 from benchmarks.report import Row, at_most, publish
 from benchmarks.schedule_figures import Figures, compared, figures, in_model_time
@@ -40,6 +41,7 @@ MODEL_LENGTH = 8192
 TIMEOUT_S = 3600.0
 PLAN_BAR_MS = 20.0
 CONTROL_BAR = 0.5  # cores
+LANES_S = (200.0, 320.0)  # of the run, for the swim lanes
 BEST_TOKENS_PER_S = FIRST_MODEL.engine.best_tokens_per_s
 GRADERS = [{"type": "numeric", "name": "answer", "target": "answer", "which": "last"}]
 
@@ -141,6 +143,10 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[list[Row], dict[
     policy = POLICIES[options.policy]
     together = play(tasks, options.scale, policy, folder / "together")
     alone = play(solo, options.scale, SEQUENTIAL, folder / "alone")
+    if (options.tasks, options.steps) == (32, 3):
+        title = f"{policy.name}, {options.tasks} tasks, emulated: two minutes of the run"
+        path = IMAGES / f"emulated-{policy.name}.svg"
+        swim_lanes(together.record.steps, together.record.spans, LANES_S, title, path)
     print("simulating the same", flush=True)
     simulated, simulated_alone = run(tasks, FIRST_MODEL, policy), run(solo, FIRST_MODEL, SEQUENTIAL)
     rows = [

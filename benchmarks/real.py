@@ -5,9 +5,11 @@ Two workloads on one machine. *Waiting*: the small model of the tests and tools 
 trainer idle most of the time under one task, as accelerators do. *Computing*: the demo model with
 the paper's mix scaled down, where training is as dear as rollout and no schedule gains more than
 (r + u) / u. Sequential is the policy of that name: one task at a time on the same engine, which
-keeps its own groups' concurrency. All tasks begin at one moment.
+keeps its own groups' concurrency. All tasks begin at one moment. *Counts* is the waiting workload
+with fewer tasks, as shipped.
 
-usage: python -m benchmarks.real [--quick] [--only waiting] [--tasks 32] [--steps 4]
+usage: python -m benchmarks.real [--quick] [--only waiting computing counts] [--tasks 32]
+       [--steps 4] [--policies shipped,marlaas]
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.campaign import Campaign, Record, Submission
 from benchmarks.ending import leave_in_order
+from benchmarks.figures import IMAGES, Panel, by_tasks, swim_lanes
 from benchmarks.learn import BASE, LAST_INTEGER
 from benchmarks.processor import Processor
 from benchmarks.report import Row, at_least, publish
@@ -42,6 +45,8 @@ TOOL_S = (0.2, 3.0)
 GAIN_BAR = 5.7  # times the steps an hour of sequential; the paper's
 FIRST_STEP_BAR = 10.0  # times earlier than sequential, of medians
 TIMEOUT_S = 2 * 3600.0
+COUNTS = (1, 2, 4, 8, 16)  # tasks, beside the largest number
+LANES_S = (0.0, 60.0)  # of a run, for its swim lanes
 SMALL = {"batch_size": 4, "group_size": 4, "learning_rate": 1e-5, "checkpoint_interval": 0}
 SEARCH = {"environment": "always_call", "max_turns": 4}
 
@@ -74,7 +79,6 @@ COMPUTING = Workload(
     BASE,
     num_steps=1,
 )
-WORKLOADS = {workload.name: workload for workload in (WAITING, COMPUTING)}
 
 
 @dataclass(frozen=True)
@@ -204,37 +208,91 @@ def _gains(workload: Workload, policy: str, outcome: Outcome, alone: Outcome) ->
     ]
 
 
+@dataclass
+class Bench:
+    """What the sections share: how large, and what they found."""
+
+    folder: Path
+    num_tasks: int
+    num_steps: int  # of a task; 0: the workload's own
+    policies: tuple[str, ...]
+    draws: bool  # whether the charts that the docs show are written
+    outcomes: dict[tuple[str, str, int], Outcome] = field(default_factory=dict)
+
+    def outcome(self, workload: Workload, policy: str, num_tasks: int) -> Outcome:
+        """Of a run that may have been made before."""
+        key = (workload.name, policy, num_tasks)
+        if key not in self.outcomes:
+            steps, folder = (
+                self.num_steps or workload.num_steps,
+                self.folder / "-".join(map(str, key)),
+            )
+            self.outcomes[key] = run(workload, policy, num_tasks, steps, folder)
+        return self.outcomes[key]
+
+
+def run_workload(bench: Bench, workload: Workload) -> list[Row]:
+    """Every policy, then one task after the other."""
+    outcomes = {
+        policy: bench.outcome(workload, policy, bench.num_tasks)
+        for policy in (*bench.policies, "sequential")
+    }
+    for policy, outcome in outcomes.items():
+        if bench.draws and workload is WAITING:
+            title = f"{policy}, {bench.num_tasks} tasks that wait for tools: the first minute"
+            path = IMAGES / f"real-{policy}.svg"
+            swim_lanes(outcome.record.steps, outcome.record.spans, LANES_S, title, path)
+    return compare(workload, outcomes)
+
+
+def run_counts(bench: Bench) -> list[Row]:
+    """The waiting workload as shipped, with more and more tasks."""
+    counts = [*(count for count in COUNTS if count < bench.num_tasks), bench.num_tasks]
+    found = {count: bench.outcome(WAITING, "shipped", count) for count in counts}
+    charts = {
+        ("steps an hour", "steps/h"): {n: o.steps_per_hour for n, o in found.items()},
+        ("all programs", "cores"): {n: sum(o.cores.values()) for n, o in found.items()},
+        ("end to end", "s"): {n: o.record.end_s for n, o in found.items()},
+    }
+    if bench.draws:
+        panels = [
+            Panel(title, unit, {"shipped": list(values.items())}, is_log=False)
+            for (title, unit), values in charts.items()
+        ]
+        by_tasks(panels, IMAGES / "real-tasks.svg")
+    return [
+        Row(f"waiting, shipped, {count} tasks: {title}", value, unit)
+        for (title, unit), values in charts.items()
+        for count, value in values.items()
+    ]
+
+
+SECTIONS: dict[str, Callable[[Bench], list[Row]]] = {
+    WAITING.name: lambda bench: run_workload(bench, WAITING),
+    COMPUTING.name: lambda bench: run_workload(bench, COMPUTING),
+    "counts": run_counts,
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="6 tasks of 2 steps, for a look")
-    parser.add_argument("--only", choices=WORKLOADS)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS], metavar="NAME")
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--policies", default="shipped,marlaas", help="against sequential")
     options = parser.parse_args()
     num_tasks = options.tasks or (6 if options.quick else 32)
-    policies = [*options.policies.split(","), "sequential"]
+    num_steps = options.steps or (2 if options.quick else 0)
     leave_in_order()
-    rows: list[Row] = []
-    num_steps: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="marlaas-real-") as folder:
-        for workload in [WORKLOADS[options.only]] if options.only else WORKLOADS.values():
-            steps = options.steps or (2 if options.quick else workload.num_steps)
-            num_steps[workload.name] = steps
-            outcomes = {
-                policy: run(
-                    workload,
-                    policy,
-                    num_tasks,
-                    steps,
-                    Path(folder) / f"{workload.name}-{policy}",
-                )
-                for policy in policies
-            }
-            rows += compare(workload, outcomes)
-    return 0 if publish("real", rows, tasks=num_tasks, steps=num_steps) else 1
+        draws = num_tasks == 32 and not num_steps
+        policies = tuple(options.policies.split(","))
+        bench = Bench(Path(folder), num_tasks, num_steps, policies, draws)
+        rows = [row for name in options.only for row in SECTIONS[name](bench)]
+    return 0 if publish("real", rows, tasks=num_tasks, steps=num_steps or "by workload") else 1
 
 
 if __name__ == "__main__":

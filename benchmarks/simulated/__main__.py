@@ -12,9 +12,9 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import IMAGES
 from benchmarks.report import Row, publish
 from engine.simulation.performance.cost_models import FIRST_MODEL, CostModel
 from engine.simulation.performance.hardware import SHAPES, cost_model
@@ -25,7 +25,6 @@ from .charts import draw
 from .jobs import run_all
 from .modes import BEYOND, MODES
 
-IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 COMPARED = ("sequential", "marlaas", "shipped", BEYOND)
 ABLATIONS = ("synchronous", "without_asynchrony", "without_multi_lora")
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks.campaign import Record
-from benchmarks.real import COMPUTING, WAITING, Outcome, bound, compare, submissions
+from benchmarks.real import (
+    COMPUTING,
+    WAITING,
+    Bench,
+    Outcome,
+    bound,
+    compare,
+    run_counts,
+    run_workload,
+    submissions,
+)
 from engine.config import parse_config
 from engine.simulation.performance.metrics import StepTime, TaskTime
 
@@ -46,3 +57,20 @@ def test_every_kind_of_task_takes_its_turn_with_a_seed_of_its_own() -> None:
     assert [task.name for task in tasks] == ["0000-gsm", "0001-amc", "0002-search", "0003-gsm"]
     assert [task.config["seed"] for task in tasks] == [0, 1, 2, 3]
     assert parse_config(dict(tasks[0].config)).max_steps == 2
+
+
+def test_a_run_that_two_sections_need_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, int]] = []
+
+    def run(workload: object, policy: str, num_tasks: int, steps: int, folder: Path) -> Outcome:
+        made.append((policy, num_tasks))
+        return ALONE if policy == "sequential" else TOGETHER
+
+    monkeypatch.setattr("benchmarks.real.run", run)
+    bench = Bench(tmp_path, 4, 1, ("shipped",), draws=False)
+    run_workload(bench, WAITING)
+    rows = {row.name: row.value for row in run_counts(bench)}
+    assert made == [("shipped", 4), ("sequential", 4), ("shipped", 1), ("shipped", 2)]
+    assert rows["waiting, shipped, 4 tasks: steps an hour"] == pytest.approx(2 * 3600 / 2.5)
