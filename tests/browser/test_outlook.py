@@ -19,7 +19,7 @@ from engine.manager.snapshot import (
     TaskView,
     TenantView,
 )
-from jobs.models import BaseModel, Group, Step, Task, User, Worker
+from jobs.models import BaseModel, Group, Span, Step, Task, User, Worker
 from jobs.services import joins
 from jobs.services.decisions import record_decisions
 from jobs.services.tasks import cancel_task
@@ -187,6 +187,29 @@ def test_an_operator_sees_all_lanes_by_name(
     page.get_by_role("textbox", name="Task").fill("sums")
     page.get_by_role("button", name="Filter").click()
     expect(page.locator("tbody tr")).to_have_count(1)
+    rollout = page.locator('[data-label="Rollout: "]')
+    before = rollout.inner_text()
+    Span.objects.create(
+        task=Task.objects.get(name="sums"),
+        stage="rollout",
+        step=1,
+        started_at=timezone.now() - timedelta(minutes=20),
+        ended_at=timezone.now() - timedelta(minutes=15),
+    )
+    expect(rollout).not_to_have_text(before, timeout=15_000)  # nobody loaded the page again
+
+
+def test_an_operators_empty_timeline_gets_its_first_lane_by_itself(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, make_task: Any
+) -> None:
+    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    sign_in(context, alice)
+    page.goto("/ops/planner/timeline/")
+    expect(page.get_by_role("heading", level=2)).to_have_text("Nothing was at work")
+    run = Run(make_task("sums"))
+    run.start(timezone.now() - timedelta(seconds=90))
+    run.train_step(0, seconds=60)
+    expect(page.locator("rl-lanes canvas")).to_be_visible(timeout=20_000)
 
 
 def test_a_member_finds_neither_the_page_nor_a_link_to_it(
