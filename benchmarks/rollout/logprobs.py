@@ -38,14 +38,15 @@ def measure(bench: Bench) -> list[Row]:
         Row("float32 log-probs, mean difference", statistics.fmean(apart), "nats"),
         Row("float32 log-probs compared", len(apart), "tokens"),
         at_most(
-            "bf16 mean KL against transformers in bf16",
-            kl_estimate(ours_16, [*chain.from_iterable(alike)]),
+            "bf16 mean KL against transformers in float32",
+            kl_estimate(ours_16, [*chain.from_iterable(true)]),
             "nats",
             MEAN_KL,
         ),
+        # Which is further from its own float32 than ours is
         Row(
-            "bf16 mean KL against transformers in float32",
-            kl_estimate(ours_16, [*chain.from_iterable(true)]),
+            "bf16 mean KL against transformers in bf16",
+            kl_estimate(ours_16, [*chain.from_iterable(alike)]),
             "nats",
         ),
     ]

@@ -37,6 +37,7 @@ class Sequence:
     logprobs: list[float] = field(default_factory=list)  # of `ids`
     num_cached: int = 0  # set by the engine
     prompt_logprobs: list[float] = field(default_factory=list)  # of request.ids[1:], if asked for
+    last_logit: float = 0.0  # of the token drawn last: likely ones have much the same
 
     @cached_property
     def prompt_key(self) -> bytes:

@@ -238,8 +238,8 @@ class TorchEngine:
         request, first = sequence.request, sequence.num_cached + 1
         targets = request.ids[first : first + len(hidden)]
         if targets and len(sequence.prompt_logprobs) == first - 1:
-            logits = self._runner.logits(hidden[: len(targets)])
-            to = torch.tensor(targets, device=logits.device)
+            hidden, to = hidden[: len(targets)], torch.tensor(targets, device=hidden.device)
+            logits = self._runner.logits(hidden, self._runner.target_logits(hidden, to))
             heat = request.sampling.temperature
             sequence.prompt_logprobs += prompt_logprobs(logits, to, heat).tolist()
 
@@ -251,10 +251,14 @@ class TorchEngine:
             params, seeds = [s.request.sampling for s in drawing], [s.request.seed for s in drawing]
             sampling = SamplingBatch(params, seeds, hidden.device)
             self._sampling = names, sampling
-        logits, indices = self._runner.logits(hidden), [len(s.ids) for s in drawing]
+        shifts = torch.tensor([s.last_logit for s in drawing], device=hidden.device)
+        logits, indices = self._runner.logits(hidden, shifts), [len(s.ids) for s in drawing]
         tokens, logprobs = sampling.draw(logits, indices)
+        drawn = torch.tensor(tokens, device=hidden.device)
+        last = self._runner.target_logits(hidden, drawn).tolist()
         self._tokens_generated += len(drawing)
-        for sequence, token, logprob in zip(drawing, tokens, logprobs, strict=True):
+        for sequence, token, logprob, logit in zip(drawing, tokens, logprobs, last, strict=True):
+            sequence.last_logit = logit
             reason = sequence.append(token, logprob)
             if reason:
                 self._scheduler.finish(sequence, reason)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from ..models.logits import shifted_logits, target_logits
 
 TOKENS_AT_ONCE = 256  # bounds the logits to 256 · V float32 numbers
 
@@ -36,7 +37,8 @@ class _TokenLogprobs(torch.autograd.Function):
         logprobs, entropies, slopes = [], [], []
         chunks = zip(hidden.split(TOKENS_AT_ONCE), targets.split(TOKENS_AT_ONCE), strict=True)
         for h, target in chunks:
-            logp = torch.log_softmax(F.linear(h, head).float() / temperature, -1)
+            logits = shifted_logits(h, head, target_logits(h, head, target))
+            logp = torch.log_softmax(logits.float() / temperature, -1)
             logprobs.append(logp.gather(1, target[:, None])[:, 0])
             probs = logp.exp()
             entropies.append(-(probs * logp).sum(-1))
