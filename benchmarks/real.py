@@ -46,7 +46,7 @@ GAIN_BAR = 5.7  # times the steps an hour of sequential; the paper's
 FIRST_STEP_BAR = 10.0  # times earlier than sequential, of medians
 TIMEOUT_S = 2 * 3600.0
 COUNTS = (1, 2, 4, 8, 16)  # tasks, beside the largest number
-LANES_S = (0.0, 60.0)  # of a run, for its swim lanes
+DRAWN, LANES_S = ("shipped", "sequential"), (0.0, 60.0)  # whose swim lanes, and what of the run
 SMALL = {"batch_size": 4, "group_size": 4, "learning_rate": 1e-5, "checkpoint_interval": 0}
 SEARCH = {"environment": "always_call", "max_turns": 4}
 
@@ -238,7 +238,7 @@ def run_workload(bench: Bench, workload: Workload) -> list[Row]:
         for policy in (*bench.policies, "sequential")
     }
     for policy, outcome in outcomes.items():
-        if bench.draws and workload is WAITING:
+        if bench.draws and workload is WAITING and policy in DRAWN:
             title = f"{policy}, {bench.num_tasks} tasks that wait for tools: the first minute"
             path = IMAGES / f"real-{policy}.svg"
             swim_lanes(outcome.record.steps, outcome.record.spans, LANES_S, title, path)

@@ -13,10 +13,10 @@ from typing import Any
 
 from .environments import Environment, SingleTurn, dump_environment, parse_environment
 from .errors import SpecError
+from .models.architectures import LINEAR_MODULES
 from .parameters import convert, parameter, shown, unknown
 
 SINGLE_TURN = SingleTurn()
-LINEAR_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True)

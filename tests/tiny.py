@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engine.adapters.digest import adapter_digest
 from engine.adapters.files import lora_names, write_adapter
-from engine.config import LINEAR_MODULES
+from engine.models.architectures import LINEAR_MODULES
 from engine.types import AdapterRef
 
 CHAT_TEMPLATE = (

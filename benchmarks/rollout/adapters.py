@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.adapters.digest import adapter_digest
 from engine.adapters.files import lora_names, write_adapter
-from engine.config import LINEAR_MODULES
+from engine.models.architectures import LINEAR_MODULES
 from engine.models.shapes import linear_shapes
 from engine.types import AdapterRef
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..config import LINEAR_MODULES
+from ..models.architectures import LINEAR_MODULES
 from .files import lora_names
 
 

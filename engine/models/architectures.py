@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import ModelError
 
+LINEAR_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SUPPORTED = ("llama", "qwen2", "qwen3")  # by the torch engine; the trainer trains these too
 TRAINABLE = (*SUPPORTED, "mistral", "olmo2", "smollm3")  # the further ones need vLLM for rollout
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")

@@ -8,9 +8,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from ..config import LINEAR_MODULES
 from ..errors import ModelError
-from .architectures import require_trainable
+from .architectures import LINEAR_MODULES, require_trainable
 from .paths import model_directory, read_json
 
 MAX_HEADER_BYTES = 100_000_000  # the limit that the safetensors library sets itself

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import LINEAR_MODULES
 from ..errors import ModelError, RolloutError
-from ..models.architectures import require_supported
+from ..models.architectures import LINEAR_MODULES, require_supported
 from ..models.paths import model_directory, read_json
 from .protocol import RolloutEngine
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..adapters.stack import FUSED, LoraPlan
-from ..config import LINEAR_MODULES
+from ..models.architectures import LINEAR_MODULES
 from ..models.load import LoadedModel
 from ..models.logits import shifted_logits, target_logits
 from .projection import Projection

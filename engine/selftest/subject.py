@@ -17,7 +17,7 @@ import torch
 from ..adapters.digest import adapter_digest
 from ..adapters.files import write_adapter
 from ..adapters.initial import initial_adapter
-from ..config import LINEAR_MODULES
+from ..models.architectures import LINEAR_MODULES
 from ..models.chat import ChatTokenizer
 from ..models.load import LoadedModel, load_base_model
 from ..models.shapes import linear_shapes

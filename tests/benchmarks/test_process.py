@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.rollout.process import Worker, WorkerError
+from benchmarks.rollout.process import ROOT, Worker, WorkerError
 
 
 @pytest.fixture
@@ -38,3 +39,16 @@ def test_a_process_that_was_killed_is_an_error_and_no_wait(worker: Worker) -> No
     os.kill(worker.pid, signal.SIGKILL)
     with pytest.raises(WorkerError, match=r"child: (ended with status|is gone)"):
         worker.call("figures.first_difference", a=[1], b=[2])
+
+
+def test_the_child_that_runs_vllm_needs_little_beside_it() -> None:
+    """Its environment has what vLLM brings, and nothing of ours."""
+    program = """
+import sys
+import benchmarks.rollout.peer
+print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) & {"numpy", "safetensors"}
+    foreign = {"rapidfuzz", "jsonschema", "django", "celery", "redis", "peft", "wasmtime", "torch"}
+    assert not set(done.stdout.split()) & foreign

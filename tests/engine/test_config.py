@@ -2,8 +2,9 @@
 
 import pytest
 
-from engine.config import ALIASES, FIELDS, LINEAR_MODULES, TaskConfig, parse_config
+from engine.config import ALIASES, FIELDS, TaskConfig, parse_config
 from engine.errors import SpecError
+from engine.models.architectures import LINEAR_MODULES
 
 
 def errors_of(values: object) -> dict[str, list[str]]:

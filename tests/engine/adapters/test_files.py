@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 from engine.adapters.digest import adapter_digest
 from engine.adapters.files import lora_names, read_adapter, write_adapter
 from engine.adapters.initial import initial_adapter
-from engine.config import LINEAR_MODULES
 from engine.errors import ArtifactError
+from engine.models.architectures import LINEAR_MODULES
 from tests.tiny import random_adapter
 
 SHAPES = {"model.layers.0.self_attn.q_proj": (6, 4), "model.layers.0.mlp.up_proj": (8, 4)}

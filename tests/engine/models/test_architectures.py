@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import LINEAR_MODULES
 from engine.errors import ModelError
-from engine.models.architectures import SUPPORTED, TRAINABLE, require_supported
+from engine.models.architectures import LINEAR_MODULES, SUPPORTED, TRAINABLE, require_supported
 from engine.models.load import load_base_model
 from engine.models.shapes import linear_shapes
 from engine.rollout.engines import EngineSpec, make_engine

@@ -17,8 +17,9 @@ from transformers import AutoModelForCausalLM
 from engine.adapters.canary import compare, read_canary
 from engine.adapters.digest import adapter_digest
 from engine.adapters.files import read_adapter
-from engine.config import LINEAR_MODULES, TaskConfig
+from engine.config import TaskConfig
 from engine.errors import TrainingError
+from engine.models.architectures import LINEAR_MODULES
 from engine.models.load import load_base_model
 from engine.models.shapes import linear_shapes
 from engine.training.trainer import StepResult, Trainer
