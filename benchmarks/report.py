@@ -51,7 +51,7 @@ def machine() -> str:
 
 def publish(bench: str, rows: list[Row], **more: Any) -> bool:
     """Print the table and the JSON line; False if a figure misses its bar."""
-    width = max(len(row.name) for row in rows)
+    width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         value = "not measured" if row.value is None else f"{row.value:,.4g}"
         bar = "" if row.bar is None else f"  bar {row.bar:g}  {_verdict(row.holds)}"
