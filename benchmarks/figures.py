@@ -5,7 +5,7 @@ Knows nothing of where figures come from: series by mode, spans and step times a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
-from engine.simulation.performance.metrics import Span, StepTime  # noqa: E402
+from engine.simulation.performance.metrics import Span, StepTime, union  # noqa: E402
 
 # Okabe and Ito's colours, which colour-blind people can tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -88,7 +88,7 @@ def swim_lanes(
         _bar(ax, lane, step.ready_at, step.trained_at, window, WAITING)
         _bar(ax, lane, step.trained_at, step.committed_at, window, TRAINING)
     for place, (stage, colour) in enumerate({"rollout": ROLLOUT, "training": TRAINING}.items()):
-        for start, end in _joined([(s.start, s.end) for s in spans if s.stage == stage]):
+        for start, end in union((s.start, s.end) for s in spans if s.stage == stage):
             _bar(ax, len(lanes) + 0.5 + place, start, end, window, colour)
     ax.set_yticks(
         [*lanes.values(), len(lanes) + 0.5, len(lanes) + 1.5], [*lanes, "engine", "trainer"]
@@ -103,17 +103,6 @@ def swim_lanes(
     figure.legend(patches, names, loc="lower right", fontsize=7, ncols=3, frameon=False)
     figure.tight_layout()
     _save(figure, path)
-
-
-def _joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those that overlap as one: an engine works on many groups at once."""
-    found: list[tuple[float, float]] = []
-    for start, end in sorted(times):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
 
 
 def _bar(

@@ -223,10 +223,8 @@ class Bench:
         """Of a run that may have been made before."""
         key = (workload.name, policy, num_tasks)
         if key not in self.outcomes:
-            steps, folder = (
-                self.num_steps or workload.num_steps,
-                self.folder / "-".join(map(str, key)),
-            )
+            steps = self.num_steps or workload.num_steps
+            folder = self.folder / "-".join(map(str, key))
             self.outcomes[key] = run(workload, policy, num_tasks, steps, folder)
         return self.outcomes[key]
 

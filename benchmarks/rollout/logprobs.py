@@ -43,11 +43,11 @@ def measure(bench: Bench) -> list[Row]:
             "nats",
             MEAN_KL,
         ),
-        # Which is further from its own float32 than ours is
-        Row(
+        at_most(
             "bf16 mean KL against transformers in bf16",
             kl_estimate(ours_16, [*chain.from_iterable(alike)]),
             "nats",
+            MEAN_KL,
         ),
     ]
 

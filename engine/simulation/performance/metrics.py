@@ -65,15 +65,18 @@ def busy_s(spans: Iterable[Span], window: Window) -> float:
     by_worker: dict[str, list[Window]] = defaultdict(list)
     for span in spans:
         by_worker[span.worker].append((max(span.start, window[0]), min(span.end, window[1])))
-    return sum(_union_s(intervals) for intervals in by_worker.values())
+    return sum(end - start for found in by_worker.values() for start, end in union(found))
 
 
-def _union_s(intervals: list[Window]) -> float:
-    covered, reached = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        covered += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return covered
+def union(intervals: Iterable[Window]) -> list[Window]:
+    """In order, those that touch or overlap as one; empty and reversed ones are left out."""
+    found: list[Window] = []
+    for start, end in sorted(one for one in intervals if one[0] < one[1]):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
 
 
 def pool_busy(spans: Iterable[Span], stage: str, num_workers: int, window: Window) -> float:

@@ -18,6 +18,7 @@ from engine.simulation.performance.metrics import (
     slowdowns,
     step_latencies_s,
     steps_per_hour,
+    union,
     utilisation,
 )
 
@@ -83,3 +84,7 @@ def test_percentiles_are_values_that_were_seen() -> None:
         19,
         20,
     )
+
+
+def test_intervals_that_touch_or_overlap_are_one() -> None:
+    assert union([(5, 6), (0, 2), (1, 3), (3, 4), (9, 8), (7, 7)]) == [(0, 4), (5, 6)]
