@@ -73,6 +73,13 @@ class VllmClient:
         self._http = httpx2.AsyncClient(
             base_url=self.url, headers=headers, limits=limits, trust_env=False
         )
+        # A server that ends may still answer on connections it has: to be well is to take new ones.
+        self._looks = httpx2.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            limits=httpx2.Limits(max_keepalive_connections=0),
+            trust_env=False,
+        )
 
     async def complete(self, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """/v1/completions. Raises: Refused, ServerGone, ServerSilent, ServerFault."""
@@ -110,8 +117,8 @@ class VllmClient:
         return base, adapters
 
     async def check_health(self) -> None:
-        """Raises: as `complete`; ServerFault if the server's engine is dead."""
-        await self._call("GET", "/health", None, CONTROL_TIMEOUT_S)
+        """On a connection of its own. Raises: as `complete`; ServerFault if its engine is dead."""
+        await self._call("GET", "/health", None, CONTROL_TIMEOUT_S, self._looks)
 
     async def metrics(self) -> Metrics:
         """Raises: as `complete`."""
@@ -120,13 +127,19 @@ class VllmClient:
 
     async def close(self) -> None:
         await self._http.aclose()
+        await self._looks.aclose()
 
     async def _call(
-        self, method: str, path: str, body: Mapping[str, Any] | None, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        timeout_s: float,
+        http: httpx2.AsyncClient | None = None,
     ) -> httpx2.Response:
         timeout = httpx2.Timeout(timeout_s, connect=min(timeout_s, CONTROL_TIMEOUT_S))
         try:
-            response = await self._http.request(method, path, json=body, timeout=timeout)
+            response = await (http or self._http).request(method, path, json=body, timeout=timeout)
         except httpx2.ConnectTimeout as error:
             raise ServerAway(f"{self.url} cannot be reached: no connection in time.") from error
         except httpx2.TimeoutException as error:

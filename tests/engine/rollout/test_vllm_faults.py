@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ from engine.errors import RolloutError
 from engine.models.shapes import linear_shapes
 from engine.rollout import vllm_dispatch, vllm_replica
 from engine.rollout.vllm_adapters import AdapterLimits
+from engine.rollout.vllm_client import ServerAway, VllmClient
 from engine.rollout.vllm_dispatch import VllmOptions
 from engine.rollout.vllm_engine import VllmEngine
 from engine.rollout.vllm_model import read_shape
@@ -281,6 +283,22 @@ def test_sequences_do_not_wait_for_ever_when_no_server_comes_back(
     done = run(engine, request("a", adapters[0]))
     assert "No vLLM server is up" in done["a"].error and "cannot be reached" in done["a"].error
     server.open(server.port)
+
+
+def test_a_server_that_answers_only_on_connections_it_has_is_down(server: Unruly) -> None:
+    async def look() -> None:
+        client = VllmClient(server.url)
+        try:
+            await client.models()  # leaves a connection open, which the server goes on answering
+            await client.check_health()
+            server.stop_listening()
+            assert await client.models() == ("base", [])
+            with pytest.raises(ServerAway, match="cannot be reached"):
+                await client.check_health()
+        finally:
+            await client.close()
+
+    asyncio.run(look())
 
 
 def test_one_replica_that_dies_harms_nobody_at_the_other(

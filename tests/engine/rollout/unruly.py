@@ -6,7 +6,9 @@ Also a program, in the place of vLLM's own (`install`): then it behaves.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -58,6 +60,7 @@ class Unruly:
         self.bodies: list[Body] = []  # of completions, probes left out
         self.is_healthy = True
         self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
         self.open(port)
 
     def open(self, port: int = 0) -> None:
@@ -71,10 +74,17 @@ class Unruly:
         return f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        """Like a process that ended: nothing listens, and nothing is loaded any more."""
+        """Like a process that ended: no connection is left, and nothing is loaded any more."""
+        self.stop_listening()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self.loaded.clear()
+
+    def stop_listening(self) -> None:
+        """Like a process that is about to end: it answers on connections that it has."""
         self._server.shutdown()
         self._server.server_close()
-        self.loaded.clear()
 
     def answer(self, path: str, body: Body) -> tuple[int, Any]:
         with self._lock:
@@ -114,6 +124,14 @@ class Unruly:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                unruly._connections.add(self.connection)
+
+            def finish(self) -> None:
+                unruly._connections.discard(self.connection)
+                super().finish()
 
             def do_GET(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
