@@ -125,7 +125,6 @@ def bounds_line(one: Summary) -> str:
 def base_rows(results: dict[str, Summary], mode: str = "shipped") -> list[Row]:
     """The bars of the base constants."""
     base, ours, beyond = results["sequential"], results[mode], results[BEYOND]
-    together = results["finish_together"]
     rows = [
         at_least("steps per hour, times sequential", _gain(ours, base), "times", 5.7),
         at_least(
@@ -137,9 +136,6 @@ def base_rows(results: dict[str, Summary], mode: str = "shipped") -> list[Row]:
         Row("busy utilisation, times sequential", ours.busy / base.busy, "times"),
         at_least("end-to-end time, lower by", _less(ours, base), "%", 85),
         at_most("makespan by the least time", ours.over_bound, "times", 1.05),
-        at_most(
-            "makespan by the least time, finishing together", together.over_bound, "times", 1.05
-        ),
         Row("first fill", ours.first_fill_s, "s"),
         Row("last drain", ours.last_drain_s, "s"),
         at_least(

@@ -24,10 +24,9 @@ MODES: dict[str, Mode] = {
     mode.name: mode
     for mode in (
         *(Mode(policy.name, policy) for policy in POLICIES.values()),
-        _mode("finish_together", finish_together=True),
         _mode("overlap", max_staleness=1),
         _mode("joint_passes", steps_per_pass=4),
-        _mode("beyond", max_staleness=1, finish_together=True, steps_per_pass=4),
+        _mode("beyond", max_staleness=1, steps_per_pass=4),
     )
 }
 # Of the ways beyond the paper, the one whose bars are asked for

@@ -42,10 +42,23 @@ class Costs:
         """From the opening of a step until it is ready, by the clock; 0 if nobody's is known."""
         return task.rollout_s or self._known[task.base_model].rollout_s
 
+    def load(self, task: TaskView) -> float:
+        """Of a trainer, while the task's steps go on: its passes by its rollouts; 0 if nobody's
+        are known."""
+        rollout_s = self.rollout_s(task)
+        return self.pass_s(task) / rollout_s if rollout_s else 0.0
+
+    def training_left_s(self, task: TaskView) -> float:
+        """Training device-seconds that the task still needs; 0 if nobody's are known."""
+        return max(0, task.max_steps - task.version) * self.pass_s(task)
+
     def remaining_s(self, task: TaskView) -> float:
         """How long the task needs by the clock, were it never to wait; 0 if nothing is known."""
-        steps_left = max(0, task.max_steps - task.version)
-        return steps_left * (self.rollout_s(task) + self.pass_s(task))
+        return max(0, task.max_steps - task.version) * self.step_s(task)
+
+    def step_s(self, task: TaskView) -> float:
+        """How long a step takes by the clock, were it never to wait; 0 if nothing is known."""
+        return self.rollout_s(task) + self.pass_s(task)
 
 
 class _Means:

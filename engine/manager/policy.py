@@ -6,7 +6,7 @@ shipped in the rule that it is named for and in nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,6 @@ class Policy:
     is_multi_lora: bool = True  # otherwise the engines get groups of one task at a time
     paces: bool = False  # steps that would only wait in the trainer's line begin later (pacing.py)
     adapts: bool = False  # sequences in flight are limited by feedback (concurrency.py)
-    # Of a tenant's tasks, those with furthest to go go first and are not paced, so that all end
-    # together and soon; otherwise they share alike.
-    finish_together: bool = False
     steps_per_pass: int = 1  # ready steps that a trainer takes together at most
 
 
@@ -36,7 +33,6 @@ PAPER = Policy("marlaas")
 WITHOUT_ASYNCHRONY = Policy("without_asynchrony", overlaps_training=False)
 WITHOUT_MULTI_LORA = Policy("without_multi_lora", is_multi_lora=False)
 SHIPPED = Policy("shipped", paces=True, adapts=True)
-FINISH_TOGETHER = replace(SHIPPED, name="finish_together", finish_together=True)
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy
@@ -47,6 +43,5 @@ POLICIES: dict[str, Policy] = {
         WITHOUT_ASYNCHRONY,
         WITHOUT_MULTI_LORA,
         SHIPPED,
-        FINISH_TOGETHER,
     )
 }

@@ -117,7 +117,7 @@ class _Queue:
         heads = {task: next(pieces, None) for task, pieces in self._rest.items()}
         # By task id, the group of it that goes next; tasks without any are not in it
         self.waiting = {task: piece for task, piece in heads.items() if piece}
-        self._tasks: dict[str, list[tuple[float, float, float, float, str]]] = defaultdict(list)
+        self._tasks: dict[str, list[tuple[float, float, float, str]]] = defaultdict(list)
         for piece in self.waiting.values():
             self._tasks[piece.task.tenant].append(self._precedence(piece))
         for heap in self._tasks.values():
@@ -125,12 +125,10 @@ class _Queue:
         self._tenants = [shares.tenants.place(tenant) for tenant in self._tasks]
         heapify(self._tenants)
 
-    def _precedence(self, piece: _Piece) -> tuple[float, float, float, float, str]:
+    def _precedence(self, piece: _Piece) -> tuple[float, float, float, str]:
         task = piece.task
         priority = aged_priority(task, piece.step, self._world.snapshot.now)
-        together = self._world.policy.finish_together
-        longest = self._world.costs.remaining_s(task) if together else 0.0
-        return -priority, -longest, *self._shares.tasks[task.tenant].place(task.id)
+        return -priority, *self._shares.tasks[task.tenant].place(task.id)
 
     def __bool__(self) -> bool:
         return bool(self._tenants)

@@ -27,9 +27,8 @@ SLOWNESS = {"training": 3.0, "rollout": 0.3}  # of workers in these
 MANY_ADAPTERS = 6  # that fit together there
 FAULTS_S = 30.0  # virtual seconds with faults; then the cluster heals
 POLICIES = (
-    (SHIPPED, 66),
+    (SHIPPED, 73),
     (replace(SHIPPED, name="shipped, two steps a pass", steps_per_pass=2), 7),
-    (replace(SHIPPED, name="shipped, finishing together", finish_together=True), 7),
     (PAPER, 8),
     (SEQUENTIAL, 3),
     (SYNCHRONOUS, 3),

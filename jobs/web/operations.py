@@ -107,7 +107,7 @@ def planner_page(request: HttpRequest) -> HttpResponse:
     context = {
         "policy": policy,
         "states": _states(policy),
-        "pacing_bound": pacing_bound(policy),
+        "pacing_bound": pacing_bound(),
         "policy_bound": policy_bound(policy),
         "waiting": waiting[:MAX_WAITING],
         "num_waiting": waiting.count(),

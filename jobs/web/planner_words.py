@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.manager.pacing import PASSES_WAITING, SLACK
+from engine.manager.pacing import LEAST_SLACK, PASSES_WAITING, SLACK
 from engine.manager.policy import Policy
 from jobs.services.decisions import Decision
 
@@ -71,14 +71,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def pacing_bound(policy: Policy) -> str:
+def pacing_bound() -> str:
     """Up to where steps begin, in a sentence."""
     passes = "one pass" if PASSES_WAITING == 1 else f"{PASSES_WAITING} passes"
-    told = (
+    return (
         "a step begins only while each trainer has less training before it than"
-        f" {SLACK:g} times a rollout’s length, and {passes}"
+        f" {SLACK:g} times a rollout’s length, and {passes}; less, down to {LEAST_SLACK:.1f} times,"
+        " for tasks that others of their tenant will outlast"
     )
-    return f"{told}; tasks with furthest to go always may" if policy.finish_together else told
 
 
 def policy_bound(policy: Policy) -> str:

@@ -2,8 +2,9 @@
 
 Three bounds, each on the makespan; the largest is the one to compare with.
 
-*Training.* The passes, shared evenly by the trainers. Of passes over several steps, the cheapest
-grouping: sorted by length and cut into runs (any other grouping has larger longest ones).
+*Training.* The passes, shared evenly by the trainers, after the soonest that any first step can be
+ready. Of passes over several steps, the cheapest grouping: sorted by length and cut into runs (any
+other grouping has larger longest ones).
 
 *Rollout.* An engine advances all its sequences by one token a decode step, and a step of n takes
 `step_s + sequence_s * n`. So whatever is batched with what, an engine that does S steps and makes W
@@ -11,6 +12,7 @@ tokens is busy for `step_s * S + sequence_s * W`. W is given. S is at least the 
 tokens that must come one after the other: of a task, its steps' longest trajectories, for a step
 begins when the one before it has been trained (an older one, with `max_staleness`). S is also at
 least W by the slots. With several engines, both add up over them, so the mean engine bounds it.
+After the last token comes a pass, the shortest one at least.
 
 *Chain.* Of one task on an empty cluster: of each step, its longest trajectory with its tools, or
 all its tokens in the fewest decode steps, whichever takes longer; then its pass. With
@@ -69,9 +71,10 @@ def bounds(specs: Sequence[TaskSpec], model: CostModel, steps_per_pass: int = 1)
         max(_chain(task.longest, 0.0, task.max_staleness) for task in work), tokens / cost.slots
     )
     passes = [task.pass_s for task in work for _ in task.tokens]
+    first_ready_s = min(task.alone_s[0] for task in work)
     return Bounds(
-        training_s=_passes_s(passes, model, steps_per_pass) / model.num_trainers,
-        rollout_s=(cost.step_s * decode_steps + cost.sequence_s * tokens) / engines,
+        training_s=first_ready_s + _passes_s(passes, model, steps_per_pass) / model.num_trainers,
+        rollout_s=(cost.step_s * decode_steps + cost.sequence_s * tokens) / engines + min(passes),
         rollout_at_best_s=cost.sequence_s * tokens / engines,
         chain_s=max(_chain(task.alone_s, task.pass_s, task.max_staleness) for task in work),
     )

@@ -26,12 +26,11 @@ from .snapshots import (
     worker,
 )
 
-TOGETHER = replace(SHIPPED, finish_together=True)
 ROOMY = worker("r#1", "rollout", slots=1_000)
 
 
 def costly(id: str, **fields: object) -> TaskView:
-    """A pass takes 10 s, a rollout 20: two and a half passes may be under way, and one wait."""
+    """A pass takes 10 s, a rollout 20: half a load. 1.4 and one that waits may be under way."""
     return task(id, **{"pass_s": 10.0, "rollout_s": 20.0, **fields})
 
 
@@ -53,7 +52,7 @@ NEW = costly("new", step=open_step(waiting("n")))
 def test_a_step_begins_while_the_trainer_has_less_under_way_than_it_can_use(
     count: int, begins: bool
 ) -> None:
-    """1.25 · 20 s + 10 s = 35 s, so three passes and the one that begins now."""
+    """1.4 loads and a pass of half a one, so three passes and the one that begins now."""
     assert begun(*under_way(count), NEW) == ({"new"} if begins else set())
 
 
@@ -123,12 +122,11 @@ def test_who_begins_next_is_decided_by_fair_order() -> None:
 
 
 def test_whoever_is_held_back_keeps_back_all_who_come_after() -> None:
-    """A small pass would still fit under the bound, but it is not its turn."""
+    """A long pass would still fit under the bound, for one may wait, but it is not its turn."""
     due = costly("due", step=open_step(waiting("d")))
-    small = costly("small", pass_s=1.0, rollout_s=300.0, virtual_time=50.0)
-    small = replace(small, steps=(open_step(waiting("s")),))
-    assert begun(*under_way(4), small) == {"small"}
-    assert begun(*under_way(4), due, small) == set()
+    long = costly("long", pass_s=18.0, virtual_time=50.0, step=open_step(waiting("l")))
+    assert begun(*under_way(4), long) == {"long"}
+    assert begun(*under_way(4), due, long) == set()
 
 
 def test_a_step_that_is_held_back_says_so_and_stops_nobody() -> None:
@@ -169,23 +167,75 @@ def test_what_has_waited_long_enough_is_not_said_to_stand_behind_a_higher_priori
     assert reasons["old"].endswith("the trainer has enough steps before them")
 
 
-def test_to_finish_together_the_task_with_furthest_to_go_is_never_held_back() -> None:
-    """40 steps to go against 4; the short one waits its turn, the long one does not."""
-    long = costly("long", step=open_step(waiting("l")))
-    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
-    assert begun(*under_way(6), long, short, policy=TOGETHER) == {"long"}
-    assert begun(*under_way(6), long, short, policy=SHIPPED) == set()
-
-
-def test_to_finish_together_the_others_wait_sooner_if_the_trainer_will_keep_up() -> None:
-    """0.7 · 20 s + 10 s = 24 s: three passes are enough. 40 passes of `long` and 4 of `short` take
-    440 s of the 1,200 s that `long` needs; forty more tasks take longer than that."""
+def test_of_a_tenant_with_time_to_spare_those_it_will_outlast_wait_sooner() -> None:
+    """40 steps of 30 s are 1,200 s to go, and all have 470 s of training left: `short` is in no
+    hurry. It begins while no more than a load of one and a pass are under way."""
     long = costly("long", step=open_step(dispatched("l")))
     short = costly("short", version=36, step=open_step(waiting("s"), number=36))
     last = [replace(view, version=39) for view in under_way(3)]
-    assert begun(long, *last[:1], short, policy=TOGETHER) == {"short"}
-    assert begun(long, *last[:2], short, policy=TOGETHER) == set()
-    assert begun(long, *last[:2], short, policy=SHIPPED) == {"short"}
-    many = [costly(f"m{i}", version=30, step=ready_step(i)) for i in range(2)]
-    crowd = [costly(f"c{i}", version=10) for i in range(4)]
-    assert begun(long, *many, *crowd, short, policy=TOGETHER) == {"short"}
+    assert begun(long, *last[:2], short) == {"short"}
+    assert begun(long, *last, short) == set()
+    tenths = [replace(view, pass_s=6.0) for view in last]  # 0.5 + 3 · 0.3, which is below 1 + 0.5
+    assert begun(long, *tenths, short) == {"short"}
+    more = costly("more", pass_s=6.0, version=39, step=ready_step(1))  # 1.7, below 1.4 + 0.5 only
+    assert begun(long, *tenths, more, short) == set()
+    assert begun(long, *tenths, more, replace(short, version=4)) == {"short"}
+
+
+@pytest.mark.parametrize(("version", "begins"), [(39, False), (10, True)])
+def test_how_soon_they_wait_depends_on_how_much_training_the_tenant_needs(
+    version: int, begins: bool
+) -> None:
+    """A load of 0.5 + 2 · 0.575 = 1.65 is under way, with a pass of 0.575 in it. Of the 1,200 s
+    that `long` needs training takes 463 s or 1,130 s, so the slack is one, or 1.2 · 0.94 = 1.13."""
+    long = costly("long", step=open_step(dispatched("l")))
+    others = [costly(f"o{i}", pass_s=11.5, version=version, step=ready_step(i)) for i in range(2)]
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    assert begun(long, *others, short) == ({"short"} if begins else set())
+
+
+def test_a_weight_of_zero_by_mistake_stops_nobody() -> None:
+    tenants = (tenant(weight=0.0),)
+    view = snapshot(NEW, tenants=tenants, workers=(ROOMY, *ALL_WORKERS[1:]))
+    assert {c.task for c in plan(view) if isinstance(c, DispatchGroup)} == {"new"}
+
+
+def test_those_with_furthest_to_go_do_not_wait_for_others_of_their_tenant() -> None:
+    under = [
+        replace(view, pass_s=5.6, version=39) for view in under_way(6)
+    ]  # 1.68: between 1 + 0.28 and 1.4 + 0.5
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    long = costly("long", virtual_time=500.0, step=open_step(waiting("l")))
+    assert begun(*under, short) == {"short"}  # it is the furthest itself
+    assert begun(*under, short, long) == {"long"}
+    theirs = replace(long, tenant="zeta")
+    both = snapshot(
+        *under,
+        short,
+        replace(costly("ours"), version=0),
+        replace(theirs, virtual_time=0.0),
+        tenants=(tenant(), tenant("zeta", virtual_time=900.0)),
+        workers=(ROOMY, *ALL_WORKERS[1:]),
+    )
+    assert not [c for c in plan(both) if isinstance(c, DispatchGroup)]  # it is acme's turn
+
+
+def test_a_task_without_costs_of_its_own_is_not_taken_for_the_furthest() -> None:
+    under = [replace(view, pass_s=5.6, version=39) for view in under_way(6)]
+    long = costly("long", step=ready_step(1))
+    fresh = task("fresh", max_steps=40, step=open_step(waiting("f")))
+    assert begun(*under[:4], long, fresh) == set()
+    assert begun(*under[:4], long, replace(fresh, rollout_s=20.0, pass_s=10.0)) == {"fresh"}
+
+
+def test_who_has_no_time_to_spare_hurries_all_its_tasks_alike() -> None:
+    """A second tenant halves the first one's share of the trainer: 40 · 10 s and 56 · 10 s of its
+    own training take longer than half of the 1,200 s that `long` needs."""
+    long = costly("long", step=open_step(dispatched("l")))
+    short = costly("short", version=24, step=open_step(waiting("s"), number=24))
+    busy = [replace(view, pass_s=6.0, version=20) for view in under_way(4)]
+    assert begun(long, *busy, short) == set()
+    tenants = (tenant(), tenant("zeta", virtual_time=900.0))
+    theirs = costly("theirs", tenant="zeta")
+    view = snapshot(long, *busy, short, theirs, tenants=tenants, workers=(ROOMY, *ALL_WORKERS[1:]))
+    assert {c.task for c in plan(view) if isinstance(c, DispatchGroup)} == {"short"}

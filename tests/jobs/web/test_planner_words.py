@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.manager.policy import FINISH_TOGETHER, SEQUENTIAL, SHIPPED
+from engine.manager.policy import SEQUENTIAL
 from jobs.services.decisions import KINDS, Basis, Decision
 from jobs.web.planner_words import RULES, basis_words, pacing_bound, policy_bound, ranges, rule
 
@@ -51,9 +51,9 @@ def test_the_rules_are_of_kinds_that_there_are() -> None:
 
 
 def test_the_bounds_of_policies_are_whole_sentences() -> None:
-    assert pacing_bound(SHIPPED) == (
-        "a step begins only while each trainer has less training before it than 1.25 times a"
-        " rollout’s length, and one pass"
+    assert pacing_bound() == (
+        "a step begins only while each trainer has less training before it than 1.4 times a"
+        " rollout’s length, and one pass; less, down to 1.0 times, for tasks that others of their"
+        " tenant will outlast"
     )
-    assert pacing_bound(FINISH_TOGETHER).endswith("; tasks with furthest to go always may")
     assert policy_bound(SEQUENTIAL).startswith("at most one task is under way at once")

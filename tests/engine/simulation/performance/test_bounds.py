@@ -26,34 +26,38 @@ def spec(name: str, kind: Kind, num_steps: int = 3, max_staleness: int = 0) -> T
     return TaskSpec(name, kind, num_steps, batch_size=2, group_size=2, max_staleness=max_staleness)
 
 
-def test_passes_are_shared_by_the_trainers() -> None:
+SHORT_S = 10 * 0.5 + 4 * 10 * 0.01  # of a short step's rollout, alone
+
+
+def test_passes_are_shared_by_the_trainers_once_a_step_can_be_ready() -> None:
     specs = [spec("a", LONG), spec("b", SHORT)]
-    assert bounds(specs, MODEL).training_s == 3 * 7 + 3 * 2
-    assert bounds(specs, replace(MODEL, num_trainers=3)).training_s == 9
+    assert bounds(specs, MODEL).training_s == pytest.approx(SHORT_S + 3 * 7 + 3 * 2)
+    assert bounds(specs, replace(MODEL, num_trainers=3)).training_s == pytest.approx(SHORT_S + 9)
 
 
 def test_joint_passes_cost_least_with_equals_together() -> None:
     # 7 7 | 7 2 | 2 2: each first one whole, a quarter of each second.
     least = bounds([spec("a", LONG), spec("b", SHORT)], MODEL, steps_per_pass=2)
-    assert least.training_s == pytest.approx((7 + 1.75) + (7 + 0.5) + (2 + 0.5))
+    assert least.training_s == pytest.approx(SHORT_S + (7 + 1.75) + (7 + 0.5) + (2 + 0.5))
 
 
 def test_an_engine_makes_every_token_in_no_fewer_steps_than_the_longest_chain() -> None:
     specs = [spec("a", LONG), spec("b", SHORT)]
     tokens = 3 * 4 * 100 + 3 * 4 * 10
     least = bounds(specs, MODEL)
-    assert least.rollout_s == pytest.approx(0.5 * 300 + 0.01 * tokens)
+    assert least.rollout_s == pytest.approx(0.5 * 300 + 0.01 * tokens + 2)  # the shorter pass
     assert least.rollout_at_best_s == pytest.approx(0.01 * tokens)
 
 
 def test_few_slots_make_more_steps() -> None:
     least = bounds([spec("a", LONG)], replace(MODEL, engine=replace(COST, slots=2)))
-    assert least.rollout_s == pytest.approx(0.5 * 1200 / 2 + 0.01 * 1200)
+    assert least.rollout_s == pytest.approx(0.5 * 1200 / 2 + 0.01 * 1200 + 7)
 
 
 def test_engines_share_what_must_be_done() -> None:
-    one = bounds([spec("a", LONG)], MODEL).rollout_s
-    assert bounds([spec("a", LONG)], replace(MODEL, num_engines=4)).rollout_s == one / 4
+    one = bounds([spec("a", LONG)], MODEL).rollout_s - 7  # its last pass
+    four = bounds([spec("a", LONG)], replace(MODEL, num_engines=4)).rollout_s - 7
+    assert four == pytest.approx(one / 4)
 
 
 def test_a_chain_has_tools_and_passes() -> None:
