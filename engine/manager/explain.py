@@ -35,8 +35,8 @@ def explain_tasks(
         if task.id in changed:
             continue
         lack = groups.lacks.get(task.id, "")
-        if lack == PACED:
-            lack = f"{PACED}{preferred.text(task)}"
+        if lack.startswith(PACED):
+            lack = f"{lack}{preferred.text(task)}"
         phase, reason = _explanation(world, task, sent[task.id], lack, line)
         command = Explain(task.id, phase, reason, positions.get(task.id, 0))
         if (command.phase, command.reason, command.queue_position) != (

@@ -41,6 +41,7 @@ FURTHEST = 0.9  # of the longest time that a task still needs: as good as that, 
 FIRST_STEPS = 8  # for each trainer, before any costs are known
 FIRST_STEP_EVERY_S = 5.0
 PACED = "the trainer has enough steps before it"
+LETS_PASS = f"{PACED}; your tasks with furthest to go are let past"
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,19 @@ class Pace:
         self._load += load
         self._largest_load = max(self._largest_load, load)
 
-    def holds_back(self, task: TaskView, step: StepView) -> bool:
-        """Whether the step is not to begin yet; to be asked of steps in fair order. A step once
-        begun is never held back."""
+    def lack(self, task: TaskView, step: StepView) -> str:
+        """Why the step is not to begin yet; "" if it may. To be asked of steps in fair order. A
+        step once begun is never held back."""
         if not self._num_trainers or (task.id, step.number) in self._begun:
-            return False
+            return ""
         hurries = self._hurries(task)
+        reason = LETS_PASS if task.tenant in self._unhurried and not hurries else PACED
         if self._held_tenant is not None and not (hurries and self._held_tenant == task.tenant):
-            return True
+            return reason
         if not self._is_full(task, hurries):
-            return False
+            return ""
         self._held_tenant = task.tenant
-        return True
+        return reason
 
     def _hurries(self, task: TaskView) -> bool:
         """Whether the task is one of those that its tenant's others need not stand before."""

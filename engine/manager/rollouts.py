@@ -256,8 +256,8 @@ def _dispatch_waiting(line: _Line, found: Dispatches) -> str:
     while queue and len(found.commands) < MAX_DISPATCHES:
         piece = queue.first()
         task = piece.task
-        lack = PACED if line.pace.holds_back(task, piece.step) else line.room.lack(task)
-        if lack in (ADAPTERS, PACED):
+        lack = line.pace.lack(task, piece.step) or line.room.lack(task)
+        if lack == ADAPTERS or lack.startswith(PACED):
             found.lacks[task.id] = lack
             line.has_passed = True
             queue.drop()

@@ -220,6 +220,18 @@ def test_those_with_furthest_to_go_do_not_wait_for_others_of_their_tenant() -> N
     assert not [c for c in plan(both) if isinstance(c, DispatchGroup)]  # it is acme's turn
 
 
+def test_a_step_that_waits_for_its_tenants_furthest_says_so() -> None:
+    long = costly("long", step=open_step(dispatched("l")))
+    last = [replace(view, version=39) for view in under_way(3)]
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    view = snapshot(long, *last, short, workers=(ROOMY, *ALL_WORKERS[1:]))
+    (reason,) = [c.reason for c in plan(view) if isinstance(c, Explain) and c.task == "short"]
+    assert reason.endswith(
+        "not begun yet: the trainer has enough steps before them; your tasks with furthest to go"
+        " are let past"
+    )
+
+
 def test_a_task_without_costs_of_its_own_is_not_taken_for_the_furthest() -> None:
     under = [replace(view, pass_s=5.6, version=39) for view in under_way(6)]
     long = costly("long", step=ready_step(1))

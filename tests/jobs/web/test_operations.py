@@ -118,7 +118,7 @@ def test_the_state_names_what_the_policy_does_and_nothing_else(
     browser = browser_of(operator)
     paced, gated = "held back by pacing", "held back by the policy"
     for policy, told, untold in (
-        ("shipped", [paced, "1.25 times a rollout’s length", "none yet"], [gated]),
+        ("shipped", [paced, "1.4 times a rollout’s length", "none yet"], [gated]),
         ("sequential", [f"task {gated}", "at most one task is under way"], [paced, "none yet"]),
         ("marlaas", [], [paced, gated, "none yet"]),
     ):
