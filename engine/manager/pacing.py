@@ -14,9 +14,8 @@ nobody.
 
 A tenant whose tasks need less than its share of the trainers until the one with furthest to go is
 done, were that never to wait, gains little if the others are through early: they would only stand
-in its way in the line. So the others do with less, down to a load of one, and those with furthest
-to go need not wait for them. Tenants take their turns as ever: what one of its tasks gives up,
-another of its own gets.
+in its way in the line. So the others begin with less of the tenant's own under way, down to its
+share. That holds back nobody else, and takes no turn from any other tenant.
 
 Costs of a task that has none yet are those of others. Where nobody's are known, because all is new,
 a few steps begin, and one more every few seconds, until the first pass has told.
@@ -49,7 +48,8 @@ class _Unhurried:
     """A tenant that is not short of training."""
 
     furthest_s: float  # the longest time that a task of it still needs
-    slack: float  # for the others
+    load: float  # of its own that may be under way where one of the others begins; and a pass
+    share: float  # of the trainers, in trainers
 
 
 class Pace:
@@ -59,11 +59,11 @@ class Pace:
         tasks = [task for task in world.tasks if task.base_model == base_model]
         self._costs, self._now = world.costs, world.snapshot.now
         self._num_trainers = len(world.workers("training", base_model)) if world.policy.paces else 0
-        self._load = 0.0
+        self._is_full = False
+        self._loads: dict[str, float] = defaultdict(float)  # by tenant
         self._largest_load = 0.0  # of a step
         self._begun: set[tuple[str, int]] = set()
         self._began_at = world.snapshot.now  # the first of them
-        self._held_tenant: str | None = None  # the first that was to wait
         self._unhurried = _unhurried(world, tasks, self._num_trainers)
         for task in tasks:
             for step in task.steps:
@@ -77,7 +77,7 @@ class Pace:
         self._begun.add((task.id, step.number))
         self._began_at = min(self._began_at, step.opened_at)
         load = self._costs.load(task)
-        self._load += load
+        self._loads[task.tenant] += load
         self._largest_load = max(self._largest_load, load)
 
     def lack(self, task: TaskView, step: StepView) -> str:
@@ -85,34 +85,37 @@ class Pace:
         step once begun is never held back."""
         if not self._num_trainers or (task.id, step.number) in self._begun:
             return ""
-        hurries = self._hurries(task)
-        reason = LETS_PASS if task.tenant in self._unhurried and not hurries else PACED
-        if self._held_tenant is not None and not (hurries and self._held_tenant == task.tenant):
-            return reason
-        if not self._is_full(task, hurries):
-            return ""
-        self._held_tenant = task.tenant
-        return reason
+        if self._lets_pass(task):
+            return LETS_PASS
+        self._is_full = self._is_full or self._has_enough(task)
+        return PACED if self._is_full else ""
 
-    def _hurries(self, task: TaskView) -> bool:
-        """Whether the task is one of those that its tenant's others need not stand before."""
+    def _lets_pass(self, task: TaskView) -> bool:
+        """Whether its own tenant has enough under way before others of it that go on for longer."""
         found = self._unhurried.get(task.tenant)
-        if found is None or not task.rollout_s:  # a new one looks like any other
+        if found is None or self._hurries(task, found):
+            return False
+        waiting = self._waiting_load(task) * max(1.0, found.share)
+        return self._loads[task.tenant] > found.load + waiting
+
+    def _hurries(self, task: TaskView, tenant: _Unhurried) -> bool:
+        if not task.rollout_s:  # a new one looks like any other
             return False
         # Two that go side by side may be a step apart at any time.
         remaining_s = self._costs.remaining_s(task) + self._costs.step_s(task)
-        return remaining_s >= FURTHEST * found.furthest_s
+        return remaining_s >= FURTHEST * tenant.furthest_s
 
-    def _is_full(self, task: TaskView, hurries: bool) -> bool:
-        """Whether a step of the task would be one too many."""
-        load = self._costs.load(task)
-        if not load:
+    def _has_enough(self, task: TaskView) -> bool:
+        """Whether a step of the task would be one too many for the trainers."""
+        if not self._costs.load(task):
             more = abs(self._now - self._began_at) // FIRST_STEP_EVERY_S
             return len(self._begun) >= FIRST_STEPS * self._num_trainers + more
-        found = self._unhurried.get(task.tenant)
-        slack = found.slack if found and not hurries else SLACK
-        waiting = PASSES_WAITING * max(self._largest_load, load)
-        return self._load > (slack + waiting) * self._num_trainers
+        per_trainer = SLACK + self._waiting_load(task)
+        return sum(self._loads.values()) > per_trainer * self._num_trainers
+
+    def _waiting_load(self, task: TaskView) -> float:
+        """Of passes that may wait for each trainer besides."""
+        return PASSES_WAITING * max(self._largest_load, self._costs.load(task))
 
 
 def _unhurried(world: World, tasks: list[TaskView], num_trainers: int) -> dict[str, _Unhurried]:
@@ -127,7 +130,8 @@ def _unhurried(world: World, tasks: list[TaskView], num_trainers: int) -> dict[s
         share = num_trainers * weights[tenant] / sum(weights.values())
         left_s = sum(map(world.costs.training_left_s, own))
         furthest_s = max(map(world.costs.remaining_s, own))
-        slack = UNHURRIED_SLACK * left_s / (share * furthest_s) if share * furthest_s else SLACK
-        if slack < SLACK:
-            found[tenant] = _Unhurried(furthest_s, max(LEAST_SLACK, slack))
+        needed = left_s / furthest_s if furthest_s else share  # trainers
+        load = max(LEAST_SLACK * share, UNHURRIED_SLACK * needed)
+        if load < SLACK * share:
+            found[tenant] = _Unhurried(furthest_s, load, share)
     return found

@@ -208,16 +208,25 @@ def test_those_with_furthest_to_go_do_not_wait_for_others_of_their_tenant() -> N
     long = costly("long", virtual_time=500.0, step=open_step(waiting("l")))
     assert begun(*under, short) == {"short"}  # it is the furthest itself
     assert begun(*under, short, long) == {"long"}
-    theirs = replace(long, tenant="zeta")
-    both = snapshot(
-        *under,
-        short,
-        replace(costly("ours"), version=0),
-        replace(theirs, virtual_time=0.0),
-        tenants=(tenant(), tenant("zeta", virtual_time=900.0)),
-        workers=(ROOMY, *ALL_WORKERS[1:]),
-    )
-    assert not [c for c in plan(both) if isinstance(c, DispatchGroup)]  # it is acme's turn
+
+
+def test_who_lets_others_of_its_tenant_pass_holds_back_no_other_tenant() -> None:
+    under = [replace(view, pass_s=5.6, version=39) for view in under_way(6)]
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    theirs = costly("theirs", tenant="zeta", step=open_step(waiting("t")))
+    tenants = (tenant(), tenant("zeta", virtual_time=900.0))  # it is acme's turn
+    workers = (ROOMY, *ALL_WORKERS[1:])
+    view = snapshot(*under, short, costly("long"), theirs, tenants=tenants, workers=workers)
+    assert {c.task for c in plan(view) if isinstance(c, DispatchGroup)} == {"theirs"}
+
+
+def test_others_of_a_tenant_wait_only_for_what_is_under_way_of_its_own() -> None:
+    theirs = [replace(view, pass_s=5.6, tenant="zeta") for view in under_way(5)]
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    tenants = (tenant(), tenant("zeta"))
+    workers = (ROOMY, *ALL_WORKERS[1:])
+    view = snapshot(*theirs, short, costly("long"), tenants=tenants, workers=workers)
+    assert {c.task for c in plan(view) if isinstance(c, DispatchGroup)} == {"short"}
 
 
 def test_a_step_that_waits_for_its_tenants_furthest_says_so() -> None:
