@@ -11,8 +11,9 @@ from collections import Counter, defaultdict
 
 from .pacing import PACED
 from .passes import TrainingLine
+from .priority import aged_priority
 from .queue_order import queued_tasks
-from .rollouts import Dispatches, aged_priority
+from .rollouts import Dispatches
 from .room import SEQUENCES
 from .snapshot import Explain, StepView, TaskView, TenantView
 from .world import World

@@ -26,7 +26,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from .costs import Costs
 from .fairness import MIN_WEIGHT
+from .priority import aged_priority
 from .snapshot import StepView, TaskView
 from .world import World
 
@@ -48,6 +50,7 @@ class _Unhurried:
     """A tenant that is not short of training."""
 
     furthest_s: float  # the longest time that a task of it still needs
+    priority: int  # the highest of those with furthest to go
     load: float  # of its own that may be under way where one of the others begins; and a pass
     share: float  # of the trainers, in trainers
 
@@ -85,25 +88,21 @@ class Pace:
         step once begun is never held back."""
         if not self._num_trainers or (task.id, step.number) in self._begun:
             return ""
-        if self._lets_pass(task):
+        if self._lets_pass(task, step):
             return LETS_PASS
         self._is_full = self._is_full or self._has_enough(task)
         return PACED if self._is_full else ""
 
-    def _lets_pass(self, task: TaskView) -> bool:
-        """Whether its own tenant has enough under way before others of it that go on for longer."""
+    def _lets_pass(self, task: TaskView, step: StepView) -> bool:
+        """Whether its own tenant has enough under way before others of it that go on for longer.
+        Those of lower priority, be it that the step has waited, are not let past."""
         found = self._unhurried.get(task.tenant)
-        if found is None or self._hurries(task, found):
+        if found is None or _is_furthest(self._costs, task, found.furthest_s):
+            return False
+        if aged_priority(task, step, self._now) > found.priority:
             return False
         waiting = self._waiting_load(task) * max(1.0, found.share)
         return self._loads[task.tenant] > found.load + waiting
-
-    def _hurries(self, task: TaskView, tenant: _Unhurried) -> bool:
-        if not task.rollout_s:  # a new one looks like any other
-            return False
-        # Two that go side by side may be a step apart at any time.
-        remaining_s = self._costs.remaining_s(task) + self._costs.step_s(task)
-        return remaining_s >= FURTHEST * tenant.furthest_s
 
     def _has_enough(self, task: TaskView) -> bool:
         """Whether a step of the task would be one too many for the trainers."""
@@ -133,5 +132,14 @@ def _unhurried(world: World, tasks: list[TaskView], num_trainers: int) -> dict[s
         needed = left_s / furthest_s if furthest_s else share  # trainers
         load = max(LEAST_SLACK * share, UNHURRIED_SLACK * needed)
         if load < SLACK * share:
-            found[tenant] = _Unhurried(furthest_s, load, share)
+            furthest = [task for task in own if _is_furthest(world.costs, task, furthest_s)]
+            priority = max((task.priority for task in furthest), default=0)
+            found[tenant] = _Unhurried(furthest_s, priority, load, share)
     return found
+
+
+def _is_furthest(costs: Costs, task: TaskView, furthest_s: float) -> bool:
+    """Whether it is known to have about as far to go. Two that go side by side may be a step apart
+    at any time."""
+    is_known = task.rollout_s > 0  # a new one looks like any other
+    return is_known and costs.remaining_s(task) + costs.step_s(task) >= FURTHEST * furthest_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .rollouts import AGING_S
+from .priority import AGING_S
 from .snapshot import TaskView
 from .world import World
 

@@ -23,6 +23,7 @@ from heapq import heapify, heappop, heapreplace
 from .fairness import Flow, VirtualTimes
 from .leases import group_loss, may_be_lost, may_go_again
 from .pacing import PACED, Pace
+from .priority import aged_priority
 from .room import ADAPTERS, Room
 from .snapshot import DispatchGroup, GroupView, StepView, TaskView, TenantView
 from .world import World
@@ -30,12 +31,6 @@ from .world import World
 # Of one plan, lost groups counted, of which all go that fit; the next one goes on. Who carries a
 # plan out locks what it changes.
 MAX_DISPATCHES = 100
-AGING_S = 600.0  # a step that waits so long has one priority more
-
-
-def aged_priority(task: TaskView, step: StepView, now: float) -> float:
-    """What counts among the tasks of a tenant: the priority, and how long the step has waited."""
-    return task.priority + abs(now - step.opened_at) // AGING_S
 
 
 @dataclass

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from engine.manager.rollouts import AGING_S
+from engine.manager.priority import AGING_S
 from jobs.models import Task
 
 

@@ -9,7 +9,7 @@ import pytest
 from engine.manager import plan
 from engine.manager.pacing import FIRST_STEPS
 from engine.manager.policy import PAPER, SHIPPED, Policy
-from engine.manager.rollouts import AGING_S
+from engine.manager.priority import AGING_S
 from engine.manager.snapshot import DispatchGroup, Explain, StepView, TaskView, WorkerView
 
 from .snapshots import (
@@ -227,6 +227,19 @@ def test_others_of_a_tenant_wait_only_for_what_is_under_way_of_its_own() -> None
     workers = (ROOMY, *ALL_WORKERS[1:])
     view = snapshot(*theirs, short, costly("long"), tenants=tenants, workers=workers)
     assert {c.task for c in plan(view) if isinstance(c, DispatchGroup)} == {"short"}
+
+
+def test_a_higher_priority_and_long_waiting_let_nobody_of_their_tenant_pass() -> None:
+    under = [costly("long", step=open_step(dispatched("l")))]
+    under += [replace(view, pass_s=5.6, version=39) for view in under_way(4)]  # 1.62
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    assert begun(*under, short) == set()
+    assert begun(*under, replace(short, priority=1)) == {"short"}
+    assert (
+        begun(*[replace(view, priority=1) for view in under], replace(short, priority=1)) == set()
+    )
+    waited = replace(open_step(waiting("s"), number=36), opened_at=NOW - AGING_S)
+    assert begun(*under, replace(short, steps=(waited,))) == {"short"}
 
 
 def test_a_step_that_waits_for_its_tenants_furthest_says_so() -> None:
