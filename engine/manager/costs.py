@@ -53,8 +53,10 @@ class Costs:
         return max(0, task.max_steps - task.version) * self.pass_s(task)
 
     def remaining_s(self, task: TaskView) -> float:
-        """How long the task needs by the clock, were it never to wait; 0 if nothing is known."""
-        return max(0, task.max_steps - task.version) * self.step_s(task)
+        """How long the task needs by the clock, were it never to wait; 0 if nothing is known. Steps
+        overlap as far as its staleness allows, their passes do not."""
+        each_s = max(self.pass_s(task), self.step_s(task) / (1 + task.max_staleness))
+        return max(0, task.max_steps - task.version) * each_s
 
     def step_s(self, task: TaskView) -> float:
         """How long a step takes by the clock, were it never to wait; 0 if nothing is known."""

@@ -12,10 +12,11 @@ after. Where rollout is the bottleneck the bound is out of reach. Steps of tasks
 since they are paused or their tenant is suspended, do not come to the trainer either, and hold back
 nobody.
 
-A tenant whose tasks need less than its share of the trainers until the one with furthest to go is
-done, were that never to wait, gains little if the others are through early: they would only stand
-in its way in the line. So the others begin with less of the tenant's own under way, down to its
-share. That holds back nobody else, and takes no turn from any other tenant.
+A tenant whose tasks need no more than its share of the trainers until the one with furthest to go
+is done, were that never to wait, gains little if the others are through early: they would only
+stand in its way in the line. So where trainers are busy anyway, the others begin with less of the
+tenant's own under way, down to its share. That holds back nobody else, and takes no turn from any
+other tenant.
 
 Costs of a task that has none yet are those of others. Where nobody's are known, because all is new,
 a few steps begin, and one more every few seconds, until the first pass has told.
@@ -62,7 +63,7 @@ class Pace:
         tasks = [task for task in world.tasks if task.base_model == base_model]
         self._costs, self._now = world.costs, world.snapshot.now
         self._num_trainers = len(world.workers("training", base_model)) if world.policy.paces else 0
-        self._is_full = False
+        self.is_full = False  # the trainers have enough: whoever comes after is held back too
         self._loads: dict[str, float] = defaultdict(float)  # by tenant
         self._largest_load = 0.0  # of a step
         self._begun: set[tuple[str, int]] = set()
@@ -88,21 +89,29 @@ class Pace:
         step once begun is never held back."""
         if not self._num_trainers or (task.id, step.number) in self._begun:
             return ""
-        if self._lets_pass(task, step):
-            return LETS_PASS
-        self._is_full = self._is_full or self._has_enough(task)
-        return PACED if self._is_full else ""
+        tenant = self._outlasting(task, step)
+        is_held = tenant is not None and self._has_its_share(task, tenant)
+        if not is_held:
+            self.is_full = self.is_full or self._has_enough(task)
+        if not is_held and not self.is_full:
+            return ""
+        return PACED if tenant is None else LETS_PASS
 
-    def _lets_pass(self, task: TaskView, step: StepView) -> bool:
-        """Whether its own tenant has enough under way before others of it that go on for longer.
-        Those of lower priority, be it that the step has waited, are not let past."""
+    def _outlasting(self, task: TaskView, step: StepView) -> _Unhurried | None:
+        """The task's tenant, if others of it go on for longer and are to be let past. Those of
+        lower priority, be it that the step has waited, are not."""
         found = self._unhurried.get(task.tenant)
         if found is None or _is_furthest(self._costs, task, found.furthest_s):
+            return None
+        return found if aged_priority(task, step, self._now) <= found.priority else None
+
+    def _has_its_share(self, task: TaskView, tenant: _Unhurried) -> bool:
+        """Whether enough is under way for one that lets others of its tenant pass. Nobody does
+        while a trainer could use more."""
+        waiting = self._waiting_load(task)
+        if sum(self._loads.values()) <= (LEAST_SLACK + waiting) * self._num_trainers:
             return False
-        if aged_priority(task, step, self._now) > found.priority:
-            return False
-        waiting = self._waiting_load(task) * max(1.0, found.share)
-        return self._loads[task.tenant] > found.load + waiting
+        return self._loads[task.tenant] > tenant.load + waiting * max(1.0, tenant.share)
 
     def _has_enough(self, task: TaskView) -> bool:
         """Whether a step of the task would be one too many for the trainers."""
@@ -124,16 +133,17 @@ def _unhurried(world: World, tasks: list[TaskView], num_trainers: int) -> dict[s
         if world.may_start(task):
             by_tenant[task.tenant].append(task)
     weights = {tenant: max(world.tenants[tenant].weight, MIN_WEIGHT) for tenant in by_tenant}
+    all_weights = sum(weights.values())
     found: dict[str, _Unhurried] = {}
     for tenant, own in by_tenant.items():
-        share = num_trainers * weights[tenant] / sum(weights.values())
+        share = num_trainers * weights[tenant] / all_weights
         left_s = sum(map(world.costs.training_left_s, own))
         furthest_s = max(map(world.costs.remaining_s, own))
         needed = left_s / furthest_s if furthest_s else share  # trainers
         load = max(LEAST_SLACK * share, UNHURRIED_SLACK * needed)
-        if load < SLACK * share:
-            furthest = [task for task in own if _is_furthest(world.costs, task, furthest_s)]
-            priority = max((task.priority for task in furthest), default=0)
+        furthest = [task for task in own if _is_furthest(world.costs, task, furthest_s)]
+        if furthest and load < SLACK * share:
+            priority = max(task.priority for task in furthest)
             found[tenant] = _Unhurried(furthest_s, priority, load, share)
     return found
 

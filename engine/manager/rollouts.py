@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heapreplace
 
 from .fairness import Flow, VirtualTimes
 from .leases import group_loss, may_be_lost, may_go_again
-from .pacing import PACED, Pace
+from .pacing import LETS_PASS, PACED, Pace
 from .priority import aged_priority
 from .room import ADAPTERS, Room
 from .snapshot import DispatchGroup, GroupView, StepView, TaskView, TenantView
@@ -75,8 +75,8 @@ class _Shares:
             tenant: VirtualTimes(flows[tenant], costs) for tenant, costs in by_tenant.items()
         }
 
-    def command(self, piece: _Piece, is_least: bool) -> DispatchGroup:
-        """Dispatch the piece. is_least: see VirtualTimes.charge.
+    def command(self, piece: _Piece, is_least: bool, is_least_of_own: bool) -> DispatchGroup:
+        """Dispatch the piece. is_least: see VirtualTimes.charge; its task of its tenant's too.
 
         A lost group costs nothing: its tenant has paid for it, a stopped worker is not the tenant's
         fault, and nobody can bring such groups about to get ahead. One that came back with an error
@@ -85,7 +85,7 @@ class _Shares:
         task, group = piece.task, piece.group
         cost = 0.0 if piece.cause else self._costs.group_s(task)
         virtual_time, last_start = self.tenants.charge(task.tenant, cost, is_least)
-        of_task = self.tasks[task.tenant].charge(task.id, cost, is_least)
+        of_task = self.tasks[task.tenant].charge(task.id, cost, is_least_of_own)
         failed = f"attempt {group.attempt} failed: {group.last_error}" if group.errors else ""
         return DispatchGroup(
             task=task.id,
@@ -165,11 +165,15 @@ class _Line:
     lost: list[_Piece]
     queue: _Queue
     has_passed: bool = False  # whether a task was passed over, so that others behind it may go
+    # Of whom one lets others of the same tenant pass: among tenants the turn is its own to give
+    lets_pass: set[str] = field(default_factory=set)
 
     def take(self, piece: _Piece) -> DispatchGroup:
         self.room.promise(piece.task)
         self.pace.begin(piece.task, piece.step)
-        return self.shares.command(piece, is_least=not piece.cause and not self.has_passed)
+        is_least = not piece.cause and not self.has_passed
+        is_least_of_own = is_least and piece.task.tenant not in self.lets_pass
+        return self.shares.command(piece, is_least, is_least_of_own)
 
 
 def dispatch_groups(world: World, over: set[str]) -> Dispatches:
@@ -254,7 +258,10 @@ def _dispatch_waiting(line: _Line, found: Dispatches) -> str:
         lack = line.pace.lack(task, piece.step) or line.room.lack(task)
         if lack == ADAPTERS or lack.startswith(PACED):
             found.lacks[task.id] = lack
-            line.has_passed = True
+            if lack == LETS_PASS and not line.pace.is_full:
+                line.lets_pass.add(task.tenant)
+            else:
+                line.has_passed = True
             queue.drop()
         elif lack:
             return lack

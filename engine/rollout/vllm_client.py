@@ -70,8 +70,9 @@ class VllmClient:
         limits = httpx2.Limits(
             max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEPALIVE_S
         )
+        context = httpx2.create_ssl_context(trust_env=False)  # dear to make
         self._http = httpx2.AsyncClient(
-            base_url=self.url, headers=headers, limits=limits, trust_env=False
+            base_url=self.url, headers=headers, limits=limits, trust_env=False, verify=context
         )
         # A server that ends may still answer on connections it has: to be well is to take new ones.
         self._looks = httpx2.AsyncClient(
@@ -79,6 +80,7 @@ class VllmClient:
             headers=headers,
             limits=httpx2.Limits(max_keepalive_connections=0),
             trust_env=False,
+            verify=context,
         )
 
     async def complete(self, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.manager.pacing import LEAST_SLACK, PASSES_WAITING, SLACK
+from engine.manager.pacing import PASSES_WAITING, SLACK
 from engine.manager.policy import Policy
 from jobs.services.decisions import Decision
 
@@ -76,8 +76,8 @@ def pacing_bound() -> str:
     passes = "one pass" if PASSES_WAITING == 1 else f"{PASSES_WAITING} passes"
     return (
         "a step begins only while each trainer has less training before it than"
-        f" {SLACK:g} times a rollout’s length, and {passes}; less, down to {LEAST_SLACK:.1f} times,"
-        " for tasks that others of their tenant will outlast"
+        f" {SLACK:g} times a rollout’s length, and {passes}; tasks that others of their tenant will"
+        " outlast let those pass"
     )
 
 

@@ -229,6 +229,49 @@ def test_others_of_a_tenant_wait_only_for_what_is_under_way_of_its_own() -> None
     assert {c.task for c in plan(view) if isinstance(c, DispatchGroup)} == {"short"}
 
 
+def test_nobody_lets_others_pass_while_a_trainer_could_use_more() -> None:
+    """The other tenants have a share of the trainer, and no use for it."""
+    idle = [costly(f"i{i}", tenant=f"t{i}", pass_s=0.01) for i in range(9)]
+    long = costly("long", step=open_step(dispatched("l")))
+    shorts = [
+        costly(f"s{i}", version=36, step=open_step(waiting(f"w{i}"), number=36)) for i in range(9)
+    ]
+    tenants = (tenant(), *(tenant(f"t{i}") for i in range(9)))
+    view = snapshot(long, *idle, *shorts, tenants=tenants, workers=(ROOMY, *ALL_WORKERS[1:]))
+    sent = {c.task for c in plan(view) if isinstance(c, DispatchGroup)}
+    assert len(sent) == 3  # one and a half loads with `long`: one, and a pass; then the fourth goes
+
+
+def test_steps_that_overlap_get_a_task_done_sooner() -> None:
+    """Three that overlap keep the trainer busy for all of the time that they need."""
+    longs = [costly(f"l{i}", pass_s=6.0, max_staleness=1, step=ready_step(i + 1)) for i in range(3)]
+    longs = [replace(view, steps=(*view.steps, replace(ready_step(9), number=1))) for view in longs]
+    short = costly("short", pass_s=6.0, version=36, step=open_step(waiting("s"), number=36))
+    overlapping = begun(*longs[:2], replace(longs[2], steps=longs[2].steps[:1]), short)
+    assert overlapping == {"short"}  # 1.5: no more than 1.4 and a pass of 0.3
+
+
+def test_a_new_task_that_would_be_the_furthest_lets_nobody_wait_for_it() -> None:
+    under = [replace(view, pass_s=5.6, version=30) for view in under_way(6)]
+    middle = costly("middle", pass_s=5.6, version=30, step=open_step(waiting("m"), number=30))
+    fresh = task("fresh", max_steps=10_000, step=open_step(dispatched("f")))
+    assert begun(*under[:5], fresh, middle) == {"middle"}
+
+
+def test_a_turn_that_is_given_away_within_a_tenant_is_not_kept_for_later() -> None:
+    """Who is served meanwhile is the one furthest back, among tenants and not of its tasks."""
+    under = [replace(view, pass_s=5.6, version=39) for view in under_way(6)]
+    short = costly("short", version=36, step=open_step(waiting("s"), number=36))
+    theirs = costly("theirs", tenant="zeta", step=open_step(waiting("t")))
+    own = costly("own", pass_s=2.0, virtual_time=700.0, step=open_step(waiting("o")))
+    tenants = (tenant(virtual_time=850.0), tenant("zeta", virtual_time=900.0))
+    workers = (ROOMY, *ALL_WORKERS[1:])
+    view = snapshot(*under, short, own, theirs, tenants=tenants, workers=workers)
+    found = {c.task: c for c in plan(view) if isinstance(c, DispatchGroup)}
+    assert found["own"].last_start == 850.0 and found["own"].task_last_start == 0.0
+    assert found["theirs"].last_start == 900.0
+
+
 def test_a_higher_priority_and_long_waiting_let_nobody_of_their_tenant_pass() -> None:
     under = [costly("long", step=open_step(dispatched("l")))]
     under += [replace(view, pass_s=5.6, version=39) for view in under_way(4)]  # 1.62

@@ -53,7 +53,7 @@ def test_the_rules_are_of_kinds_that_there_are() -> None:
 def test_the_bounds_of_policies_are_whole_sentences() -> None:
     assert pacing_bound() == (
         "a step begins only while each trainer has less training before it than 1.4 times a"
-        " rollout’s length, and one pass; less, down to 1.0 times, for tasks that others of their"
-        " tenant will outlast"
+        " rollout’s length, and one pass; tasks that others of their tenant will outlast let those"
+        " pass"
     )
     assert policy_bound(SEQUENTIAL).startswith("at most one task is under way at once")
