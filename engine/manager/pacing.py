@@ -37,8 +37,8 @@ from .world import World
 # twice as long (benchmarks/simulated).
 SLACK = 1.4  # load of a trainer; and so many passes that wait
 PASSES_WAITING = 1
-UNHURRIED_SLACK = 1.2  # times their need, for tasks that others of their tenant will outlast
-LEAST_SLACK = 1.0
+UNHURRIED_SLACK = 1.2  # times a tenant's need, for tasks that others of it will outlast
+LEAST_SLACK = 1.0  # for these, by the tenant's share
 FURTHEST = 0.9  # of the longest time that a task still needs: as good as that, for estimates err
 FIRST_STEPS = 8  # for each trainer, before any costs are known
 FIRST_STEP_EVERY_S = 5.0
@@ -64,7 +64,8 @@ class Pace:
         self._costs, self._now = world.costs, world.snapshot.now
         self._num_trainers = len(world.workers("training", base_model)) if world.policy.paces else 0
         self.is_full = False  # the trainers have enough: whoever comes after is held back too
-        self._loads: dict[str, float] = defaultdict(float)  # by tenant
+        self._load = 0.0
+        self._tenant_loads: dict[str, float] = defaultdict(float)
         self._largest_load = 0.0  # of a step
         self._begun: set[tuple[str, int]] = set()
         self._began_at = world.snapshot.now  # the first of them
@@ -81,7 +82,8 @@ class Pace:
         self._begun.add((task.id, step.number))
         self._began_at = min(self._began_at, step.opened_at)
         load = self._costs.load(task)
-        self._loads[task.tenant] += load
+        self._load += load
+        self._tenant_loads[task.tenant] += load
         self._largest_load = max(self._largest_load, load)
 
     def lack(self, task: TaskView, step: StepView) -> str:
@@ -90,10 +92,10 @@ class Pace:
         if not self._num_trainers or (task.id, step.number) in self._begun:
             return ""
         tenant = self._outlasting(task, step)
-        is_held = tenant is not None and self._has_its_share(task, tenant)
-        if not is_held:
-            self.is_full = self.is_full or self._has_enough(task)
-        if not is_held and not self.is_full:
+        if tenant is not None and self._has_its_share(task, tenant):
+            return LETS_PASS
+        self.is_full = self.is_full or self._has_enough(task)
+        if not self.is_full:
             return ""
         return PACED if tenant is None else LETS_PASS
 
@@ -109,9 +111,9 @@ class Pace:
         """Whether enough is under way for one that lets others of its tenant pass. Nobody does
         while a trainer could use more."""
         waiting = self._waiting_load(task)
-        if sum(self._loads.values()) <= (LEAST_SLACK + waiting) * self._num_trainers:
+        if self._load <= (LEAST_SLACK + waiting) * self._num_trainers:
             return False
-        return self._loads[task.tenant] > tenant.load + waiting * max(1.0, tenant.share)
+        return self._tenant_loads[task.tenant] > tenant.load + waiting * max(1.0, tenant.share)
 
     def _has_enough(self, task: TaskView) -> bool:
         """Whether a step of the task would be one too many for the trainers."""
@@ -119,7 +121,7 @@ class Pace:
             more = abs(self._now - self._began_at) // FIRST_STEP_EVERY_S
             return len(self._begun) >= FIRST_STEPS * self._num_trainers + more
         per_trainer = SLACK + self._waiting_load(task)
-        return sum(self._loads.values()) > per_trainer * self._num_trainers
+        return self._load > per_trainer * self._num_trainers
 
     def _waiting_load(self, task: TaskView) -> float:
         """Of passes that may wait for each trainer besides."""

@@ -201,9 +201,8 @@ def test_a_weight_of_zero_by_mistake_stops_nobody() -> None:
 
 
 def test_those_with_furthest_to_go_do_not_wait_for_others_of_their_tenant() -> None:
-    under = [
-        replace(view, pass_s=5.6, version=39) for view in under_way(6)
-    ]  # 1.68: between 1 + 0.28 and 1.4 + 0.5
+    """A load of 1.68 is under way: more than one and a pass of half a one, less than 1.4 and that."""
+    under = [replace(view, pass_s=5.6, version=39) for view in under_way(6)]
     short = costly("short", version=36, step=open_step(waiting("s"), number=36))
     long = costly("long", virtual_time=500.0, step=open_step(waiting("l")))
     assert begun(*under, short) == {"short"}  # it is the furthest itself
@@ -221,7 +220,7 @@ def test_who_lets_others_of_its_tenant_pass_holds_back_no_other_tenant() -> None
 
 
 def test_others_of_a_tenant_wait_only_for_what_is_under_way_of_its_own() -> None:
-    theirs = [replace(view, pass_s=5.6, tenant="zeta") for view in under_way(5)]
+    theirs = [replace(view, pass_s=5.6, tenant="zeta") for view in under_way(6)]  # 1.68
     short = costly("short", version=36, step=open_step(waiting("s"), number=36))
     tenants = (tenant(), tenant("zeta"))
     workers = (ROOMY, *ALL_WORKERS[1:])
@@ -232,14 +231,23 @@ def test_others_of_a_tenant_wait_only_for_what_is_under_way_of_its_own() -> None
 def test_nobody_lets_others_pass_while_a_trainer_could_use_more() -> None:
     """The other tenants have a share of the trainer, and no use for it."""
     idle = [costly(f"i{i}", tenant=f"t{i}", pass_s=0.01) for i in range(9)]
-    long = costly("long", step=open_step(dispatched("l")))
+    long = costly("long", pass_s=1.0, step=open_step(dispatched("l")))
     shorts = [
-        costly(f"s{i}", version=36, step=open_step(waiting(f"w{i}"), number=36)) for i in range(9)
+        costly(f"s{i}", pass_s=1.0, version=36, step=open_step(waiting(f"w{i}"), number=36))
+        for i in range(9)
     ]
     tenants = (tenant(), *(tenant(f"t{i}") for i in range(9)))
     view = snapshot(long, *idle, *shorts, tenants=tenants, workers=(ROOMY, *ALL_WORKERS[1:]))
-    sent = {c.task for c in plan(view) if isinstance(c, DispatchGroup)}
-    assert len(sent) == 3  # one and a half loads with `long`: one, and a pass; then the fourth goes
+    assert len({c.task for c in plan(view) if isinstance(c, DispatchGroup)}) == 9
+
+
+def test_of_two_that_go_side_by_side_the_one_a_step_ahead_lets_nobody_pass() -> None:
+    """Five steps and four: near the end a step is more than a tenth of the way."""
+    under = [replace(view, pass_s=5.6, version=39) for view in under_way(4)]
+    behind = costly("behind", version=35, step=open_step(dispatched("b"), number=35))
+    ahead = costly("ahead", version=36, step=open_step(waiting("a"), number=36))
+    assert begun(*under, behind, ahead) == {"ahead"}
+    assert begun(*under, behind, replace(ahead, version=37)) == set()
 
 
 def test_steps_that_overlap_get_a_task_done_sooner() -> None:
