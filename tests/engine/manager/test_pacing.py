@@ -201,7 +201,7 @@ def test_a_weight_of_zero_by_mistake_stops_nobody() -> None:
 
 
 def test_those_with_furthest_to_go_do_not_wait_for_others_of_their_tenant() -> None:
-    """A load of 1.68 is under way: more than one and a pass of half a one, less than 1.4 and that."""
+    """A load of 1.68: more than one and a pass of half a one, less than 1.4 and such a pass."""
     under = [replace(view, pass_s=5.6, version=39) for view in under_way(6)]
     short = costly("short", version=36, step=open_step(waiting("s"), number=36))
     long = costly("long", virtual_time=500.0, step=open_step(waiting("l")))
