@@ -26,7 +26,7 @@ class TenantView:
     is_suspended: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Whereabouts:
     """Where the unfinished trajectories of a dispatched group are, as its Redis hash says."""
 
@@ -35,7 +35,7 @@ class Whereabouts:
     count: int  # trajectories
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GroupView:
     id: str
     index: int  # 0 … batch_size - 1
@@ -49,7 +49,7 @@ class GroupView:
     ] = ()  # of a dispatched group; empty: Redis knows nothing of it
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Presence:
     """The unfinished trajectories of a whole step that are at one place."""
 
@@ -57,6 +57,57 @@ class Presence:
     count: int
     earliest: float  # when the first of them came there
     latest: float  # and the last
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What a step's groups come to."""
+
+    waiting: tuple[GroupView, ...]
+    dispatched: tuple[GroupView, ...]
+    unseen: tuple[GroupView, ...]
+    presences: tuple[Presence, ...]
+    worst: tuple[GroupView, ...]
+
+    @classmethod
+    def of(cls, groups: tuple[GroupView, ...]) -> _Tally:
+        """In one look at each: a plan sees tens of thousands of them, mostly for the first time in
+        a while, so that to fetch one takes longer than all that is asked of it."""
+        waiting: list[GroupView] = []
+        dispatched: list[GroupView] = []
+        unseen: list[GroupView] = []
+        presences: dict[str, Presence] = {}  # by place
+        worst = groups[:1] * 2
+        errors, attempt = (worst[0].errors, worst[0].attempt) if worst else (0, 0)
+        for group in groups:
+            if group.errors > errors:
+                worst, errors = (group, worst[1]), group.errors
+            if group.attempt > attempt:
+                worst, attempt = (worst[0], group), group.attempt
+            if group.state == "waiting":
+                waiting.append(group)
+                continue
+            dispatched.append(group)
+            if not group.whereabouts:
+                unseen.append(group)
+            for where in group.whereabouts:
+                since = where.since
+                there = presences.get(where.place)
+                if there is None:
+                    presences[where.place] = Presence(where.place, where.count, since, since)
+                    continue
+                there.count += where.count
+                if since < there.earliest:
+                    there.earliest = since
+                elif since > there.latest:
+                    there.latest = since
+        return cls(
+            waiting=tuple(waiting),
+            dispatched=tuple(dispatched),
+            unseen=tuple(unseen),
+            presences=tuple(presences.values()),
+            worst=worst,
+        )
 
 
 @dataclass(frozen=True)
@@ -84,58 +135,43 @@ class StepView:
         return self.num_finished + len(self.groups)
 
     @cached_property
+    def _tally(self) -> _Tally:
+        return _Tally.of(self.groups)
+
+    @property
     def is_begun(self) -> bool:
         """Whether any group was ever sent, be it that all of them are waiting to be sent again."""
-        is_sent = self.num_finished or any(group.attempt for group in self.groups)
-        return self.state != "open" or bool(is_sent)
+        if self.state != "open" or self.num_finished:
+            return True
+        return any(group.attempt for group in self.worst)
 
-    @cached_property
+    @property
     def waiting(self) -> tuple[GroupView, ...]:
         """Groups to be dispatched, in order."""
-        return tuple([group for group in self.groups if group.state == "waiting"])
+        return self._tally.waiting
 
-    @cached_property
+    @property
     def dispatched(self) -> tuple[GroupView, ...]:
         """Groups under way, in order."""
-        return tuple([group for group in self.groups if group.state == "dispatched"])
+        return self._tally.dispatched
 
-    @cached_property
+    @property
     def unseen(self) -> tuple[GroupView, ...]:
         """Of these, the ones that Redis knows nothing of."""
-        return tuple([group for group in self.dispatched if not group.whereabouts])
+        return self._tally.unseen
 
-    @cached_property
+    @property
     def presences(self) -> tuple[Presence, ...]:
         """Where the trajectories of the dispatched groups are, by place."""
-        found: dict[str, list[float]] = {}  # plain lists: a plan sees tens of thousands of groups
-        for group in self.dispatched:
-            for where in group.whereabouts:
-                since = where.since
-                so_far = found.get(where.place)
-                if so_far is None:
-                    found[where.place] = [where.count, since, since]
-                    continue
-                so_far[0] += where.count
-                if since < so_far[1]:
-                    so_far[1] = since
-                elif since > so_far[2]:
-                    so_far[2] = since
-        return tuple(Presence(place, int(n), *times) for place, (n, *times) in found.items())
+        return self._tally.presences
 
-    @cached_property
+    @property
     def worst(self) -> tuple[GroupView, ...]:
         """The group with most errors and the one with most attempts; empty if there is none."""
-        if not self.groups:
-            return ()
-        errors = max([group.errors for group in self.groups])
-        attempt = max([group.attempt for group in self.groups])
-        return (
-            next(group for group in self.groups if group.errors == errors),
-            next(group for group in self.groups if group.attempt == attempt),
-        )
+        return self._tally.worst
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskView:
     id: str
     tenant: str
