@@ -31,6 +31,7 @@ def explain_tasks(
     positions = queue_positions(world, changed)
     preferred = _Preferred(world)
     sent = Counter(command.task for command in groups.commands)
+    in_line = line.places()
     commands = []
     for task in world.tasks:
         if task.id in changed:
@@ -38,14 +39,12 @@ def explain_tasks(
         lack = groups.lacks.get(task.id, "")
         if lack.startswith(PACED):
             lack = f"{lack}{preferred.text(task)}"
-        phase, reason = _explanation(world, task, sent[task.id], lack, line)
-        command = Explain(task.id, phase, reason, positions.get(task.id, 0))
-        if (command.phase, command.reason, command.queue_position) != (
-            task.phase,
-            task.reason,
-            task.queue_position,
-        ):
-            commands.append(command)
+        phase, reason = _explanation(
+            world, task, sent.get(task.id, 0), lack, in_line.get(task.id, 0)
+        )
+        position = positions.get(task.id, 0)
+        if (phase, reason, position) != (task.phase, task.reason, task.queue_position):
+            commands.append(Explain(task.id, phase, reason, position))
     return commands
 
 
@@ -107,10 +106,9 @@ def over_quota(tenant: TenantView) -> bool:
     return 0 < tenant.tokens_per_day <= tenant.tokens_today
 
 
-def _explanation(
-    world: World, task: TaskView, sent: int, lack: str, line: TrainingLine
-) -> tuple[str, str]:
-    """(phase, reason). sent: groups of the task that this plan dispatches; lack: why no more."""
+def _explanation(world: World, task: TaskView, sent: int, lack: str, place: int) -> tuple[str, str]:
+    """(phase, reason). sent: groups of the task that this plan dispatches; lack: why no more;
+    place: of the task in the line for a trainer, from 1 on; 0 if it does not stand there."""
     tenant = world.tenant_of(task)
     if task.state == "queued":
         return "queued", _queued_reason(tenant)
@@ -125,7 +123,7 @@ def _explanation(
     step = task.steps[0]  # later ones wait for it
     if step.state == "open":
         return _rollout_explanation(world, task, step, sent, lack)
-    return _training_explanation(world, task, step, line)
+    return _training_explanation(world, task, step, place)
 
 
 def _queued_reason(tenant: TenantView) -> str:
@@ -187,14 +185,13 @@ def _is_environment(world: World, place: str) -> bool:
 
 
 def _training_explanation(
-    world: World, task: TaskView, step: StepView, line: TrainingLine
+    world: World, task: TaskView, step: StepView, place: int
 ) -> tuple[str, str]:
-    ahead = [other.id for other in line.waiting if other.base_model == task.base_model]
-    if task.id not in ahead:
+    if not place:
         return "training", f"step {step.number + 1} of {task.max_steps}: training"
     if not world.workers("training", task.base_model):
         return "ready", f"no training worker for {task.base_model} is running"
-    return "ready", f"waiting to train, {ordinal(ahead.index(task.id) + 1)} in line"
+    return "ready", f"waiting to train, {ordinal(place)} in line"
 
 
 def ordinal(number: int) -> str:

@@ -21,6 +21,15 @@ class TrainingLine:
     commands: list[DispatchTraining] = field(default_factory=list)
     waiting: list[TaskView] = field(default_factory=list)
 
+    def places(self) -> dict[str, int]:
+        """By task id, each one's place among those of its base model that wait, from 1 on."""
+        places: dict[str, int] = {}
+        num_before: Counter[str] = Counter()
+        for task in self.waiting:
+            num_before[task.base_model] += 1
+            places.setdefault(task.id, num_before[task.base_model])
+        return places
+
 
 @dataclass(frozen=True)
 class _Wish:
