@@ -148,6 +148,14 @@ def test_lost_groups_go_before_waiting_ones_oldest_first() -> None:
     assert ids(task(step=open_step(*groups))) == ["old", "young", "w"]
 
 
+def test_a_lost_group_that_goes_again_takes_no_turn_from_its_task() -> None:
+    """Both lie so far behind that they are raised; the first still lay behind the second."""
+    ahead = task("c", virtual_time=1_000.0, last_start=1_000.0)
+    first = task("a", virtual_time=1.0, step=open_step(dispatched("l", **LOST), waiting("a0", 1)))
+    second = task("b", virtual_time=2.0, step=open_step(waiting("b0"), waiting("b1", 1)))
+    assert ids(ahead, first, second) == ["l", "a0", "b0"]
+
+
 def test_lost_groups_keep_to_the_bound_and_their_old_attempt_does_not_count() -> None:
     """Room for 3 groups: one lives, so 2 of the 3 lost ones go, and no waiting one."""
     lost = [dispatched(f"l{i}", i, dispatched_at=NOW - 30 + i, **LOST) for i in range(3)]
