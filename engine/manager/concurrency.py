@@ -39,7 +39,7 @@ def adapt(world: World) -> list[SetConcurrency]:
         return []
     known = {c.base_model: c for c in world.snapshot.concurrency}
     commands = []
-    for base_model in sorted({task.base_model for task in world.tasks}):
+    for base_model in world.by_base_model:
         workers = world.workers("rollout", base_model)
         if not workers or not any(worker.busy_s for worker in workers):
             continue

@@ -7,6 +7,8 @@ is dropped), so the limits only weigh waiting against generating twice.
 
 from __future__ import annotations
 
+from math import inf
+
 from .snapshot import GroupView, Snapshot, StepView, WorkerView
 
 BEAT_LIMIT_S = 10.0  # a worker beats every 2 s; five missed beats are no accident
@@ -53,26 +55,74 @@ def live_workers(snapshot: Snapshot) -> dict[str, WorkerView]:
     }
 
 
-def group_loss(group: GroupView, snapshot: Snapshot, live: dict[str, WorkerView]) -> str:
-    """Why a dispatched group is lost, or "" while its lease holds.
+class Leases:
+    """Of all groups under way in one snapshot. What holds of a place is found out once."""
 
-    One lost trajectory loses the group: its attempt can never be whole again.
-    """
-    if not group.whereabouts:
-        if _elapsed_s(snapshot, group.dispatched_at) > UNSEEN_LIMIT_S:
-            return "the queue server knows nothing of it"
+    def __init__(self, snapshot: Snapshot, live: dict[str, WorkerView]) -> None:
+        self._snapshot, self._live = snapshot, live
+        self._sure_s: dict[str, float] = {}  # by place, see _sure_at
+        self._limits_s: dict[str, float] = {}  # by queue, see _queue_limit_s
+
+    def may_be_lost(self, step: StepView) -> bool:
+        """Whether `loss` is worth asking of each group; False only if none of them is lost."""
+        if step.unseen:
+            return True
+        now = self._snapshot.now
+        for presence in step.presences:
+            place, earliest, latest = presence.place, presence.earliest, presence.latest
+            sure_s = self._sure_s.get(place)
+            if sure_s is None:
+                sure_s = self._sure_s[place] = self._sure_at(place)
+            if abs(now - earliest) <= sure_s and abs(now - latest) <= sure_s:
+                continue
+            if self._place_loss(place, earliest) or self._place_loss(place, latest):
+                return True
+        return False
+
+    def loss(self, group: GroupView) -> str:
+        """Why a dispatched group is lost, or "" while its lease holds.
+
+        One lost trajectory loses the group: its attempt can never be whole again.
+        """
+        if not group.whereabouts:
+            if _elapsed_s(self._snapshot, group.dispatched_at) > UNSEEN_LIMIT_S:
+                return "the queue server knows nothing of it"
+            return ""
+        losses = (self._place_loss(w.place, w.since) for w in group.whereabouts)
+        return next((loss for loss in losses if loss), "")
+
+    def _sure_at(self, place: str) -> float:
+        """How long nothing that is there can be lost, in seconds; -1: not at all."""
+        if self._place_loss(place, self._snapshot.now):
+            return -1.0
+        kind, _, name = place.partition(":")
+        if kind == "worker":
+            return inf
+        return QUEUE_LIMIT_S if self._snapshot.queues.get(name, 0) else POPPED_LIMIT_S
+
+    def _place_loss(self, place: str, since: float) -> str:
+        kind, _, name = place.partition(":")
+        if kind == "worker":
+            return "" if name in self._live else "the worker that held it stopped"
+        waited_s = _elapsed_s(self._snapshot, since)
+        owner = _owner(name)
+        if owner and all(worker.name != owner for worker in self._live.values()):
+            return "the worker that it waited for stopped"
+        if waited_s > QUEUE_LIMIT_S and waited_s > (limit_s := self._limit_s(name)):
+            return f"it sat in the queue {name} for more than {limit_s:.0f} s"
+        if waited_s > POPPED_LIMIT_S and not self._snapshot.queues.get(name, 0):
+            return f"it left the queue {name} and no worker has it"
         return ""
-    losses = (_place_loss(w.place, w.since, snapshot, live) for w in group.whereabouts)
-    return next((loss for loss in losses if loss), "")
+
+    def _limit_s(self, queue: str) -> float:
+        if queue not in self._limits_s:
+            self._limits_s[queue] = _queue_limit_s(queue, self._snapshot, self._live)
+        return self._limits_s[queue]
 
 
-def may_be_lost(step: StepView, snapshot: Snapshot, live: dict[str, WorkerView]) -> bool:
-    """Whether `group_loss` is worth asking of each group; False only if none of them is lost."""
-    return bool(step.unseen) or any(
-        _place_loss(presence.place, since, snapshot, live)
-        for presence in step.presences
-        for since in (presence.earliest, presence.latest)
-    )
+def group_loss(group: GroupView, snapshot: Snapshot, live: dict[str, WorkerView]) -> str:
+    """See Leases.loss."""
+    return Leases(snapshot, live).loss(group)
 
 
 def pass_loss(
@@ -84,21 +134,6 @@ def pass_loss(
     waited_s = _elapsed_s(snapshot, step.dispatched_at)
     if waited_s > POPPED_LIMIT_S and not snapshot.queues.get(f"training.{base_model}", 0):
         return "it left the training queue and no worker has it"
-    return ""
-
-
-def _place_loss(place: str, since: float, snapshot: Snapshot, live: dict[str, WorkerView]) -> str:
-    kind, _, name = place.partition(":")
-    if kind == "worker":
-        return "" if name in live else "the worker that held it stopped"
-    waited_s = _elapsed_s(snapshot, since)
-    owner = _owner(name)
-    if owner and all(worker.name != owner for worker in live.values()):
-        return "the worker that it waited for stopped"
-    if waited_s > QUEUE_LIMIT_S and waited_s > (limit_s := _queue_limit_s(name, snapshot, live)):
-        return f"it sat in the queue {name} for more than {limit_s:.0f} s"
-    if waited_s > POPPED_LIMIT_S and not snapshot.queues.get(name, 0):
-        return f"it left the queue {name} and no worker has it"
     return ""
 
 

@@ -60,7 +60,7 @@ class Pace:
     """The load of the trainers of a base model, while a plan is made."""
 
     def __init__(self, world: World, base_model: str) -> None:
-        tasks = [task for task in world.tasks if task.base_model == base_model]
+        tasks = world.by_base_model.get(base_model, [])
         self._costs, self._now = world.costs, world.snapshot.now
         self._num_trainers = len(world.workers("training", base_model)) if world.policy.paces else 0
         self.is_full = False  # the trainers have enough: whoever comes after is held back too
@@ -77,9 +77,10 @@ class Pace:
 
     def begin(self, task: TaskView, step: StepView) -> None:
         """Count the step, once."""
-        if (task.id, step.number) in self._begun:
+        begun = task.id, step.number
+        if begun in self._begun:
             return
-        self._begun.add((task.id, step.number))
+        self._begun.add(begun)
         self._began_at = min(self._began_at, step.opened_at)
         load = self._costs.load(task)
         self._load += load
@@ -143,8 +144,10 @@ def _unhurried(world: World, tasks: list[TaskView], num_trainers: int) -> dict[s
         furthest_s = max(map(world.costs.remaining_s, own))
         needed = left_s / furthest_s if furthest_s else share  # trainers
         load = max(LEAST_SLACK * share, UNHURRIED_SLACK * needed)
+        if load >= SLACK * share:
+            continue
         furthest = [task for task in own if _is_furthest(world.costs, task, furthest_s)]
-        if furthest and load < SLACK * share:
+        if furthest:
             priority = max(task.priority for task in furthest)
             found[tenant] = _Unhurried(furthest_s, priority, load, share)
     return found

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 
 from .fairness import Flow, VirtualTimes
-from .leases import group_loss, may_be_lost, may_go_again
+from .leases import may_go_again
 from .pacing import LETS_PASS, PACED, Pace
 from .priority import aged_priority
 from .room import ADAPTERS, Room
@@ -183,7 +183,7 @@ def dispatch_groups(world: World, over: set[str]) -> Dispatches:
     found = Dispatches()
     if not world.policy.overlaps_training and world.is_training:
         return found
-    for base_model in sorted({task.base_model for task in world.tasks}):
+    for base_model in world.by_base_model:
         line = _line(world, base_model, over, _Shares(world, base_model, tenants))
         num_before = len(found.commands)
         if lack := _dispatch_lost(line, found) or _dispatch_waiting(line, found):
@@ -226,9 +226,9 @@ def _waiting(task: TaskView) -> Iterator[_Piece]:
 
 
 def _lost(world: World, task: TaskView, step: StepView) -> list[_Piece]:
-    if not may_be_lost(step, world.snapshot, world.live):
+    if not world.leases.may_be_lost(step):
         return []
-    causes = ((group, group_loss(group, world.snapshot, world.live)) for group in step.dispatched)
+    causes = ((group, world.leases.loss(group)) for group in step.dispatched)
     return [_Piece(task, step, group, cause) for group, cause in causes if cause]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
 from .costs import Costs
-from .leases import live_workers
+from .leases import Leases, live_workers
 from .policy import Policy
 from .snapshot import Snapshot, TaskView, TenantView, WorkerView
 
@@ -45,9 +46,29 @@ class World:
 
     def may_start(self, task: TaskView) -> bool:
         """Whether anything new may be begun for the task (what is under way always finishes)."""
-        if self.chosen is not None and task.id not in self.chosen:
-            return False
-        return task.state == "running" and not self.tenant_of(task).is_suspended
+        return task.id in self._startable
+
+    @cached_property
+    def _startable(self) -> frozenset[str]:
+        return frozenset(
+            task.id
+            for task in self.tasks
+            if task.state == "running"
+            and (self.chosen is None or task.id in self.chosen)
+            and not self.tenant_of(task).is_suspended
+        )
+
+    @cached_property
+    def leases(self) -> Leases:
+        return Leases(self.snapshot, self.live)
+
+    @cached_property
+    def by_base_model(self) -> dict[str, list[TaskView]]:
+        """The tasks of each base model that has any, by name."""
+        found: dict[str, list[TaskView]] = defaultdict(list)
+        for task in self.tasks:
+            found[task.base_model].append(task)
+        return dict(sorted(found.items()))
 
     @cached_property
     def costs(self) -> Costs:
@@ -76,4 +97,12 @@ class World:
 
     def workers(self, kind: str, base_model: str) -> list[WorkerView]:
         """Living workers of a kind that serve the base model."""
-        return [w for w in self.live.values() if w.kind == kind and base_model in w.base_models]
+        return self._workers.get((kind, base_model), [])
+
+    @cached_property
+    def _workers(self) -> dict[tuple[str, str], list[WorkerView]]:
+        found: dict[tuple[str, str], list[WorkerView]] = defaultdict(list)
+        for worker in self.live.values():
+            for base_model in set(worker.base_models):
+                found[worker.kind, base_model].append(worker)
+        return found
