@@ -41,7 +41,7 @@ class Dispatches:
     lacks: dict[str, str] = field(default_factory=dict)  # by task id: what its next group waits for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Piece:
     """A group with what it belongs to."""
 
@@ -58,22 +58,27 @@ class _Shares:
     def __init__(self, world: World, base_model: str, tenants: Mapping[str, TenantView]) -> None:
         """tenants: as they are after what this plan did on other base models."""
         self._costs = world.costs
-        by_tenant: dict[str, dict[str, float]] = defaultdict(dict)
-        flows: dict[str, list[Flow]] = defaultdict(list)
-        for task in world.tasks:
-            if task.base_model != base_model:
-                continue
-            # Where steps are paced, whoever has begun one goes on while others may not begin.
-            groups = task.batch_size if world.policy.paces else 0
-            by_tenant[task.tenant][task.id] = self._costs.group_s(task) * groups
-            flow = Flow(task.id, task.virtual_time, last_start=task.last_start)
-            flows[task.tenant].append(flow)
-        largest = {tenant: max(costs.values()) for tenant, costs in by_tenant.items()}
+        # Where steps are paced, whoever has begun one goes on while others may not begin.
+        self._paces = world.policy.paces
+        self._by_tenant: dict[str, list[TaskView]] = defaultdict(list)
+        for task in world.by_base_model[base_model]:
+            self._by_tenant[task.tenant].append(task)
+        self._tasks: dict[str, VirtualTimes] = {}
+        largest = {t: max(map(self._slack, tasks)) for t, tasks in self._by_tenant.items()}
         of_tenants = [Flow(t.id, t.virtual_time, t.weight, t.last_start) for t in tenants.values()]
         self.tenants = VirtualTimes(of_tenants, largest)
-        self.tasks = {
-            tenant: VirtualTimes(flows[tenant], costs) for tenant, costs in by_tenant.items()
-        }
+
+    def _slack(self, task: TaskView) -> float:
+        """What the task may be served at once while another waits."""
+        return self._costs.group_s(task) * (task.batch_size if self._paces else 0)
+
+    def of_tasks(self, tenant: str) -> VirtualTimes:
+        """Of the tenant's tasks; made when first asked for, since a plan serves few tenants."""
+        if tenant not in self._tasks:
+            own = self._by_tenant[tenant]
+            flows = [Flow(t.id, t.virtual_time, last_start=t.last_start) for t in own]
+            self._tasks[tenant] = VirtualTimes(flows, {t.id: self._slack(t) for t in own})
+        return self._tasks[tenant]
 
     def command(self, piece: _Piece, is_least: bool, is_least_of_own: bool) -> DispatchGroup:
         """Dispatch the piece. is_least: see VirtualTimes.charge; its task of its tenant's too.
@@ -85,7 +90,7 @@ class _Shares:
         task, group = piece.task, piece.group
         cost = 0.0 if piece.cause else self._costs.group_s(task)
         virtual_time, last_start = self.tenants.charge(task.tenant, cost, is_least)
-        of_task = self.tasks[task.tenant].charge(task.id, cost, is_least_of_own)
+        of_task = self.of_tasks(task.tenant).charge(task.id, cost, is_least_of_own)
         failed = f"attempt {group.attempt} failed: {group.last_error}" if group.errors else ""
         return DispatchGroup(
             task=task.id,
@@ -103,40 +108,55 @@ class _Shares:
 
 class _Queue:
     """Waiting groups of one base model in fair order: of the tenant that has had least, of highest
-    priority, of the task that has had least."""
+    priority, of the task that has had least.
+
+    A plan serves few tenants, so only theirs are put in order.
+    """
 
     def __init__(self, world: World, shares: _Shares, tasks: Iterable[TaskView]) -> None:
         """tasks: those that may begin something."""
-        self._world, self._shares = world, shares
-        self._rest = {task.id: _waiting(task) for task in tasks}
-        heads = {task: next(pieces, None) for task, pieces in self._rest.items()}
-        # By task id, the group of it that goes next; tasks without any are not in it
-        self.waiting = {task: piece for task, piece in heads.items() if piece}
-        self._tasks: dict[str, list[tuple[float, float, float, str]]] = defaultdict(list)
-        for piece in self.waiting.values():
-            self._tasks[piece.task.tenant].append(self._precedence(piece))
-        for heap in self._tasks.values():
-            heapify(heap)
-        self._tenants = [shares.tenants.place(tenant) for tenant in self._tasks]
+        self._now, self._shares = world.snapshot.now, shares
+        self._by_tenant: dict[str, list[TaskView]] = defaultdict(list)
+        for task in tasks:
+            if any(step.waiting for step in task.steps):
+                self._by_tenant[task.tenant].append(task)
+        # Ids of the tasks that have any
+        self.waiting = {task.id for own in self._by_tenant.values() for task in own}
+        self._rest: dict[str, Iterator[_Piece]] = {}  # by task id, once its tenant is opened
+        self._heads: dict[str, _Piece] = {}  # the group of it that goes next
+        self._tasks: dict[str, list[tuple[float, float, float, str]]] = {}
+        self._tenants = [shares.tenants.place(tenant) for tenant in self._by_tenant]
         heapify(self._tenants)
+
+    def open(self, tenant: str) -> None:
+        """Put the tenant's tasks in order, as they stand now, unless they are."""
+        if tenant in self._tasks:
+            return
+        heap = self._tasks[tenant] = []
+        for task in self._by_tenant.get(tenant, []):
+            self._rest[task.id] = _waiting(task)
+            self._heads[task.id] = next(self._rest[task.id])
+            heap.append(self._precedence(self._heads[task.id]))
+        heapify(heap)
 
     def _precedence(self, piece: _Piece) -> tuple[float, float, float, str]:
         task = piece.task
-        priority = aged_priority(task, piece.step, self._world.snapshot.now)
-        return -priority, *self._shares.tasks[task.tenant].place(task.id)
+        priority = aged_priority(task, piece.step, self._now)
+        return -priority, *self._shares.of_tasks(task.tenant).place(task.id)
 
     def __bool__(self) -> bool:
         return bool(self._tenants)
 
     def first(self) -> _Piece:
         *_, tenant = self._tenants[0]
-        return self.waiting[self._tasks[tenant][0][-1]]
+        self.open(tenant)
+        return self._heads[self._tasks[tenant][0][-1]]
 
     def drop(self) -> None:
         """Let the task that is first, and all of its groups, wait for another plan."""
         *_, tenant = self._tenants[0]
         *_, task = heappop(self._tasks[tenant])
-        del self.waiting[task]
+        self.waiting.remove(task)
         if not self._tasks[tenant]:
             heappop(self._tenants)
 
@@ -149,7 +169,7 @@ class _Queue:
         if following is None:
             self.drop()
         else:
-            self.waiting[task] = following
+            self._heads[task] = following
             heapreplace(heap, self._precedence(following))
         if self._tenants and self._tenants[0][-1] == tenant:
             heapreplace(self._tenants, self._shares.tenants.place(tenant))
@@ -187,7 +207,7 @@ def dispatch_groups(world: World, over: set[str]) -> Dispatches:
         line = _line(world, base_model, over, _Shares(world, base_model, tenants))
         num_before = len(found.commands)
         if lack := _dispatch_lost(line, found) or _dispatch_waiting(line, found):
-            held_back = line.queue.waiting.keys() - found.lacks.keys()
+            held_back = line.queue.waiting - found.lacks.keys()
             found.lacks.update(dict.fromkeys(held_back, lack))
         for command in found.commands[num_before:]:
             owner = owners[command.task]
@@ -205,19 +225,20 @@ def _line(world: World, base_model: str, over: set[str], shares: _Shares) -> _Li
     room = Room(world, base_model)
     lost: list[_Piece] = []
     startable: list[TaskView] = []
-    for task in world.tasks:
-        if task.base_model != base_model or not task.steps:
-            continue
+    for task in world.by_base_model[base_model]:
         may_start = world.may_start(task) and task.id not in over
         if may_start:
             startable.append(task)
         for step in task.steps:
             gone = _lost(world, task, step)
             room.add_flight(task, step, {piece.group.id for piece in gone})
-            if may_start:
+            if may_start and gone:
                 lost.extend(piece for piece in gone if may_go_again(piece.group, world.snapshot))
     lost.sort(key=lambda p: (p.group.dispatched_at, p.task.id, p.group.index))
-    return _Line(shares, room, Pace(world, base_model), lost, _Queue(world, shares, startable))
+    queue = _Queue(world, shares, startable)
+    for piece in lost:  # as they stand before any of it is sent again, which takes no turn
+        queue.open(piece.task.tenant)
+    return _Line(shares, room, Pace(world, base_model), lost, queue)
 
 
 def _waiting(task: TaskView) -> Iterator[_Piece]:
