@@ -55,7 +55,8 @@ class Costs:
     def remaining_s(self, task: TaskView) -> float:
         """How long the task needs by the clock, were it never to wait; 0 if nothing is known. Steps
         overlap as far as its staleness allows, their passes do not."""
-        each_s = max(self.pass_s(task), self.step_s(task) / (1 + task.max_staleness))
+        pass_s = self.pass_s(task)
+        each_s = max(pass_s, (self.rollout_s(task) + pass_s) / (1 + task.max_staleness))
         return max(0, task.max_steps - task.version) * each_s
 
     def step_s(self, task: TaskView) -> float:

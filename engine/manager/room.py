@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import replace
 from math import floor, inf
 
-from .snapshot import Presence, StepView, TaskView
+from .snapshot import Presence, StepView, TaskView, WorkerView
 from .world import World
 
 IN_FLIGHT_PER_SLOT = 1.5  # half as much again waits in the queue, so that no engine runs dry
@@ -61,19 +61,17 @@ class Room:
             if group.id not in lost:
                 self.promise(task)
         for presence in presences:
-            self._add_presence(task, step, presence, lost)
-
-    def _add_presence(
-        self, task: TaskView, step: StepView, presence: Presence, lost: set[str]
-    ) -> None:
-        self._in_flight += presence.count
-        if presence.place in self._away_places:
-            self._away += presence.count
-        worker = self._workers.get(presence.place)
-        if worker is None:
-            if is_rollout_queue(presence.place):
+            self._in_flight += presence.count
+            if presence.place in self._away_places:
+                self._away += presence.count
+            elif worker := self._workers.get(presence.place):
+                self._add_generating(task, step, presence, worker, lost)
+            elif is_rollout_queue(presence.place):
                 self._promise(task, presence.count)
-            return
+
+    def _add_generating(
+        self, task: TaskView, step: StepView, presence: Presence, worker: WorkerView, lost: set[str]
+    ) -> None:
         seen = presence.count
         if presence.latest > worker.last_beat_at:
             seen = sum(
