@@ -24,6 +24,7 @@ from engine.manager.snapshot import (
     StepView,
     TaskView,
     TenantView,
+    Whereabouts,
     WorkerView,
 )
 from jobs.models import BaseModel, Group, Step, Task, Tenant, TokenUsage, Worker
@@ -49,6 +50,7 @@ GROUP_SUMS = {
 }
 UNFINISHED = ("waiting", "dispatched")
 _Row = tuple[Any, ...]
+_Places = tuple[tuple[Whereabouts, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class _Kept:
     groups: tuple[_Row, ...]  # of GROUP_COLUMNS, in order
     step: _Row  # of STEP_COLUMNS
     look: int  # number of the look at Redis
+    places: _Places  # of the groups, as it says
     view: StepView
 
 
@@ -148,15 +151,13 @@ def _step_views(steps: list[Step], sizes: dict[int, int], flights: Flights) -> d
         own = sums.get(pk, ())
         groups = rows.get(pk, before.groups if before and own else ())
         columns = tuple(getattr(step, name) for name in STEP_COLUMNS)
-        if before and (before.groups, before.step, before.look) == (
-            groups,
-            columns,
-            flights.number,
-        ):
+        is_seen = before and (before.look, before.groups) == (flights.number, groups)
+        places = before.places if before and is_seen else _places(groups, flights)
+        if before and (before.groups, before.step, before.places) == (groups, columns, places):
             view = before.view
         else:
-            view = _step_view(step, groups, sizes[pk], flights)
-        made[pk] = _Kept(own, groups, columns, flights.number, view)
+            view = _step_view(step, groups, sizes[pk], places)
+        made[pk] = _Kept(own, groups, columns, flights.number, places, view)
     _kept.clear()
     _kept.update(made)
     return {pk: kept.view for pk, kept in made.items()}
@@ -179,7 +180,13 @@ def _group_rows(steps: list[int]) -> dict[int, tuple[_Row, ...]]:
     return {step: tuple(rows) for step, rows in found.items()}
 
 
-def _group_view(row: _Row, flights: Flights) -> GroupView:
+def _places(groups: tuple[_Row, ...], flights: Flights) -> _Places:
+    """Where each of the groups is; most are where they were at the last look."""
+    found = flights.places
+    return tuple([found.get((str(pk), attempt), ()) for _, pk, _, _, attempt, *_ in groups])
+
+
+def _group_view(row: _Row, whereabouts: tuple[Whereabouts, ...]) -> GroupView:
     _, pk, index, state, attempt, errors, last_error, dispatched_at = row
     return GroupView(
         id=str(pk),
@@ -189,7 +196,7 @@ def _group_view(row: _Row, flights: Flights) -> GroupView:
         errors=errors,
         last_error=last_error,
         dispatched_at=_epoch(dispatched_at),
-        whereabouts=flights.places.get((str(pk), attempt), ()),
+        whereabouts=whereabouts,
     )
 
 
@@ -245,12 +252,12 @@ def _group_kv(task: Task) -> int:
     return max(1, longest)
 
 
-def _step_view(step: Step, rows: tuple[_Row, ...], size: int, flights: Flights) -> StepView:
+def _step_view(step: Step, rows: tuple[_Row, ...], size: int, places: _Places) -> StepView:
     """size: groups that a step of its task has."""
     return StepView(
         number=step.number,
         state=step.state,
-        groups=tuple(_group_view(row, flights) for row in rows),
+        groups=tuple(map(_group_view, rows, places)),
         num_finished=size - len(rows) if step.state == Step.State.OPEN else 0,
         version=step.generated_by,
         ready_order=step.ready_order,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
+from engine.manager.snapshot import Whereabouts
 from jobs.models import Group, PolicyVersion, Step, Task, Worker
 from jobs.services import flights, joins, planning, snapshots
 from jobs.services.flights import CHEAP_S, KEPT_S, Flights, Lookout
@@ -109,19 +111,22 @@ def test_what_a_leaving_worker_handed_on_is_not_lost_by_an_old_look(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_steps_view_is_kept_until_something_about_it_changes(dispatched: Group) -> None:
-    def view(number: int) -> Any:
-        (task,) = snapshots.take_snapshot(Flights(number=number)).tasks
+    def view(number: int, *places: Whereabouts) -> Any:
+        look = Flights(number=number, places={(str(dispatched.pk), 1): places})
+        (task,) = snapshots.take_snapshot(look).tasks
         return task.steps[0]
 
-    first = view(1)
-    assert view(1) is first
-    assert view(2) is not first
-    again = view(2)
+    there = Whereabouts("queue:rollout.tiny", 1.0, 2)
+    first = view(1, there)
+    assert view(1, there) is first
+    assert view(2, replace(there)) is first
+    later = replace(there, since=2.0)
+    assert view(3, later).groups[0].whereabouts == (later,)
+    assert view(4).groups[0].whereabouts == ()
     Group.objects.filter(pk=dispatched.pk).update(attempt=2)
-    assert view(2) is not again
-    assert view(2).groups[0].attempt == 2
+    assert view(4).groups[0].attempt == 2
     Step.objects.update(state="ready", ready_order=3)
-    assert view(2).state == "ready"
+    assert view(4).state == "ready"
 
 
 @pytest.mark.django_db(transaction=True)
