@@ -28,6 +28,8 @@ import torch
 from .. import built_files
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("kernels.c", "products.c"))
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("vectors.h", "adapters.h"))
+PRODUCTS = ("", "vectors", "tiles")  # what `products_by` in products.c returns
 FLAGS = (
     "-O3",
     "-march=native",
@@ -52,7 +54,7 @@ class Native:
 
     kernels: ctypes.CDLL | None
     reason: str = ""
-    has_products: bool = False  # `product` may be called
+    products: str = ""  # of PRODUCTS: what products.c computes with; "": there are none
 
 
 @cache
@@ -67,7 +69,7 @@ def native() -> Native:
         return Native(None, "no C compiler: install gcc, or name one in CC")
     try:
         kernels = _declared(_loaded(command))
-        return Native(kernels, has_products=bool(kernels.may_use_tiles()))
+        return Native(kernels, products=PRODUCTS[kernels.products_by()])
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         output = (getattr(error, "stderr", None) or "").strip() or str(error)
         logger.warning("The engine does without its native kernels: %s", output)
@@ -134,7 +136,7 @@ def _key(command: list[str]) -> str:
         timeout=BUILD_TIMEOUT_S,
     ).stdout
     processor = torch.backends.cpu.get_cpu_capability() + built_files.processor()
-    sources = [source.read_bytes() for source in SOURCES]
+    sources = [source.read_bytes() for source in (*SOURCES, *HEADERS)]
     parts = (*sources, " ".join(FLAGS).encode(), version.encode(), processor.encode())
     return built_files.key_of(parts)
 
@@ -144,13 +146,14 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     address, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
     types = {
         "embed": (size, address, address, size, address, address, real, address),
-        "after_qkv": (address,) * 7,
-        "after_residual": (address,) * 6 + (real, address),
-        "after_gate_up": (address,) * 5,
+        "after_qkv": (address,) * 8,
+        "after_residual": (address,) * 7 + (real, address),
+        "after_gate_up": (address,) * 6,
         "chunk_masses": (size,) * 3 + (address,) * 4,
     }
     if hasattr(library, "product"):
         types["product"] = (size,) * 3 + (address,) * 4
+        types["adapted_product"] = (size,) + (address,) * 7
     for name, arguments in types.items():
         function = getattr(library, name, None)
         if function is None:

@@ -2,230 +2,47 @@
  *
  * A layer is four products of all rows (qkv, o, gate_up, down); after each comes one function of
  * this file, which takes every row through everything that follows until the next product, in one
- * parallel region. All numbers in between are float32.
- *
- * Rows are gathered into units of at most ROWS rows that use the same adapter. An adapter is read
- * once a unit, as it lies: A (pieces * rank, in), then B (rank / 2, out, 2) of each piece, scale
- * included: two ranks side by side, because the processor multiplies bfloat16 in pairs.
+ * parallel region. All numbers in between are float32. Adapters were applied beside the product
+ * (products.c), or are here.
  *
  * Sizes (in, out, head dim) are multiples of 2 LANES, ranks of RANKS; the caller sees to it. Knows
  * nothing of Python; errors cannot occur.
  */
 #include <omp.h>
-#include <stdint.h>
-#include <string.h>
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
 
-#define LANES 16
-#define ROWS 4
-#define RANKS 8       /* of B that are read side by side, or twice as many */
+#include "adapters.h"
+
 #define SPAN 64       /* keys whose scores are kept at a time */
 #define MAX_GROUP 16  /* query heads of a key head */
 #define MAX_DIM 256   /* of a head */
-#define MAX_PIECES 3
-#define INLINE static inline __attribute__((always_inline))
 
-typedef uint16_t bf16;
-typedef float vec __attribute__((vector_size(4 * LANES)));
-typedef int32_t veci __attribute__((vector_size(4 * LANES)));
-typedef uint32_t vecu __attribute__((vector_size(4 * LANES)));
-typedef uint16_t half __attribute__((vector_size(2 * LANES)));
-
-INLINE vec load(const float *p) { vec v; memcpy(&v, p, sizeof v); return v; }
-INLINE void store(float *p, vec v) { memcpy(p, &v, sizeof v); }
-INLINE vec widen(const bf16 *p) {
-    half h;
-    memcpy(&h, p, sizeof h);
-    return (vec)(__builtin_convertvector(h, vecu) << 16);
-}
-INLINE float wide(bf16 x) {
-    uint32_t u = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-/* To the nearest, ties to even; not-a-number stays one. */
-INLINE void narrow(bf16 *p, vec v) {
-    vecu u = (vecu)v, is_nan = (vecu)(v != v);
-    u = (u + 0x7fff + ((u >> 16) & 1)) | (is_nan & 0x7fc00000);
-    half h = __builtin_convertvector(u >> 16, half);
-    memcpy(p, &h, sizeof h);
-}
-INLINE bf16 nearest(float x) {
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return x != x ? 0x7fc0 : (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-}
-INLINE vec all(float x) { return x - (vec){0}; }
-INLINE float sum(vec v) {
-    typedef float v8 __attribute__((vector_size(32)));
-    typedef float v4 __attribute__((vector_size(16)));
-    v8 a, b;
-    memcpy(&a, &v, 32);
-    memcpy(&b, (char *)&v + 32, 32);
-    a += b;
-    v4 c, d;
-    memcpy(&c, &a, 16);
-    memcpy(&d, (char *)&a + 16, 16);
-    c += d;
-    return (c[0] + c[2]) + (c[1] + c[3]);
-}
-/* The sums of LANES vectors. Pairs of them are folded into one, whose lanes with the bit WIDTH are
- * the second one's, until one vector is left. */
-INLINE vec sum_each(vec *v) {
-#define LOW(i, w) ((i & ~w) | (i & w ? LANES : 0))
-#define LOWS(b, w) LOW((b), w), LOW((b + 1), w), LOW((b + 2), w), LOW((b + 3), w)
-#define FOLD(w)                                                                            \
-    do {                                                                                   \
-        const veci low = {LOWS(0, w), LOWS(4, w), LOWS(8, w), LOWS(12, w)}, high = low | w; \
-        for (int i = 0; i < w; i++)                                                        \
-            v[i] = __builtin_shuffle(v[i], v[i + w], low) +                                \
-                   __builtin_shuffle(v[i], v[i + w], high);                                \
-    } while (0)
-    FOLD(8);
-    FOLD(4);
-    FOLD(2);
-    FOLD(1);
-    return v[0];
-#undef FOLD
-#undef LOWS
-#undef LOW
-}
-/* e^x, within 2 units in the last place; 0 below -80, so that nothing is denormal, which is slow. */
-INLINE vec exponential(vec x) {
-    veci low = x < -80.0f, high = x > 88.0f;
-    x = (vec)((veci)x & ~low);
-    x = (vec)(((veci)x & ~high) | ((veci)all(88.0f) & high));
-    vec n = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: rounds to a whole number */
-    veci power = (veci)n - 0x4b400000;
-    n -= 12582912.0f;
-    vec r = x - n * 0.693359375f + n * 2.12194440e-4f;
-    vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    return (vec)((veci)(p * (vec)((power + 127) << 23)) & ~low);
-}
-
-/* Adds to each lane the products of one pair of numbers of a and b. */
-INLINE vec add_products(vec sums, const bf16 *a, const bf16 *b) {
-#ifdef __AVX512BF16__
-    return (vec)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_loadu_si512(a),
-                                 (__m512bh)_mm512_loadu_si512(b));
-#else
-    vecu u, v;
-    memcpy(&u, a, sizeof u);
-    memcpy(&v, b, sizeof v);
-    return sums + (vec)(u << 16) * (vec)(v << 16) +
-           (vec)(u & 0xffff0000) * (vec)(v & 0xffff0000);
-#endif
-}
-
-/* Whose rows are whose: made once for each composition of the batch. */
-typedef struct {
-    int64_t num_units;
-    const int32_t *rows;    /* of all units, one after the other */
-    const int32_t *starts;  /* num_units + 1 places in `rows` */
-    const int32_t *ranks;   /* of each unit's adapter; 0: it has none */
-    const bf16 *const *weights; /* of each unit's adapter: where its first number lies */
-    const int32_t *layouts; /* of each unit: which line of `offsets` */
-} Units;
-
-/* One fused projection of one layer. */
-typedef struct {
-    int64_t num_in, num_out;
-    int64_t num_pieces;
-    int64_t columns[MAX_PIECES + 1]; /* where the pieces begin and end in the output */
-    const int64_t *offsets; /* by layout: (1 + MAX_PIECES) of A and each B; -1: not adapted */
-    int64_t offsets_stride; /* from one layout's to the next's */
-} Target;
-
-/* low (ranks, n) = A x^T, for the rows of x that are named. */
-INLINE void shrink(int n, const bf16 *x, const int32_t *rows, int64_t in, const bf16 *a, int ranks,
-                   int64_t ahead, float *low) {
-    const int side = n <= 2 ? 8 : 4; /* ranks side by side: up to LANES sums at a time */
-    for (int r = 0; r < ranks; r += side, a += side * in) {
-        vec acc[LANES];
-        for (int j = 0; j < LANES; j++) acc[j] = (vec){0};
-        for (int64_t c = 0; c < in; c += 2 * LANES)
-            for (int k = 0; k < side; k++) {
-                __builtin_prefetch(a + k * in + c + ahead);
-                for (int i = 0; i < n; i++)
-                    acc[k * n + i] =
-                        add_products(acc[k * n + i], a + k * in + c, x + rows[i] * in + c);
-            }
-        store(low + r * n, sum_each(acc));
-    }
-}
-
-/* y += low B, `side` ranks at a time; y is (n, stride), B is (ranks / 2, out, 2). */
-INLINE void expand(int n, int side, float *y, int64_t stride, int64_t out, const bf16 *b,
-                   int ranks, int64_t ahead, const float *low) {
-    for (int r = 0; r < ranks; r += side, b += side * out) {
-        bf16 pairs[RANKS][ROWS][2 * LANES];
-        for (int k = 0; k < side / 2; k++)
-            for (int i = 0; i < n; i++) {
-                const float *first = low + (r + 2 * k) * n + i;
-                vecu both = (vecu){0} + (nearest(first[0]) | (uint32_t)nearest(first[n]) << 16);
-                memcpy(pairs[k][i], &both, sizeof both);
-            }
-        for (int64_t c = 0; c < out; c += LANES) {
-            vec sums[ROWS];
-            for (int i = 0; i < n; i++) sums[i] = load(y + i * stride + c);
-            for (int k = 0; k < side / 2; k++) {
-                __builtin_prefetch(b + 2 * k * out + 2 * c + ahead);
-                for (int i = 0; i < n; i++)
-                    sums[i] = add_products(sums[i], b + 2 * k * out + 2 * c, pairs[k][i]);
-            }
-            for (int i = 0; i < n; i++) store(y + i * stride + c, sums[i]);
+/* The product's rows with their adapters', in float32: (n, num_out). If there are deltas, which
+ * lie in the order of the units, the product is in float32; else it is in bfloat16, and the adapters
+ * are applied here. */
+INLINE void finish_product(const Units *units, int64_t unit, const Target *target, const bf16 *x,
+                           const void *product, const float *deltas, float *y) {
+    const int32_t *rows = units->rows + units->starts[unit];
+    int n = units->starts[unit + 1] - units->starts[unit];
+    int64_t out = target->num_out;
+    if (deltas) {
+        deltas += units->starts[unit] * out;
+        int has_deltas = is_adapted(units, unit, target);
+        for (int i = 0; i < n; i++, deltas += out, y += out) {
+            const float *sums = (const float *)product + rows[i] * out;
+            for (int64_t c = 0; c < out; c += LANES)
+                store(y + c, has_deltas ? load(sums + c) + load(deltas + c) : load(sums + c));
         }
+        return;
     }
-}
-
-INLINE void adapt(int n, const Units *units, int64_t unit, const Target *target,
-                  const int32_t *rows, const bf16 *x, float *y) {
-    int rank = units->ranks[unit];
-    const int64_t *offsets = target->offsets + units->layouts[unit] * target->offsets_stride;
-    if (!rank || offsets[0] < 0) return;
-    const bf16 *weights = units->weights[unit];
+    for (int i = 0; i < n; i++)
+        for (int64_t c = 0; c < out; c += LANES)
+            store(y + i * out + c, widen((const bf16 *)product + rows[i] * out + c));
     /* While this adapter is read, that of the unit which this thread will most likely take next is
      * fetched: the same numbers of it, for most have the same layout; an address that is nobody's
      * does no harm. */
     int64_t next = unit + omp_get_num_threads();
-    int64_t ahead = next < units->num_units ? units->weights[next] - weights : 0;
-    float low[MAX_PIECES * rank * ROWS + LANES];
-    shrink(n, x, rows, target->num_in, weights + offsets[0], rank * (int)target->num_pieces, ahead,
-           low);
-    for (int p = 0; p < target->num_pieces; p++) {
-        int64_t first = target->columns[p], width = target->columns[p + 1] - first;
-        const bf16 *b = weights + offsets[1 + p];
-        if (rank % (2 * RANKS))
-            expand(n, RANKS, y + first, target->num_out, width, b, rank, ahead, low + p * rank * n);
-        else
-            expand(n, 2 * RANKS, y + first, target->num_out, width, b, rank, ahead,
-                   low + p * rank * n);
-    }
-}
-
-/* The product's rows with their adapters', in float32: (n, num_out). */
-static void finish_product(const Units *units, int64_t unit, const Target *target, const bf16 *x,
-                           const bf16 *product, float *y) {
-    const int32_t *rows = units->rows + units->starts[unit];
-    int n = units->starts[unit + 1] - units->starts[unit];
-    int64_t out = target->num_out;
-    for (int i = 0; i < n; i++)
-        for (int64_t c = 0; c < out; c += LANES)
-            store(y + i * out + c, widen(product + rows[i] * out + c));
-    switch (n) {
-    case 1: adapt(1, units, unit, target, rows, x, y); break;
-    case 2: adapt(2, units, unit, target, rows, x, y); break;
-    case 3: adapt(3, units, unit, target, rows, x, y); break;
-    default: adapt(4, units, unit, target, rows, x, y);
-    }
+    int64_t ahead = next < units->num_units ? units->weights[next] - units->weights[unit] : 0;
+    adapt(units, unit, target, x, ahead, y);
 }
 
 /* What a root mean square norm multiplies by, but for its weights. */
@@ -236,13 +53,14 @@ INLINE float scale_of(const float *x, int64_t size, float epsilon) {
 }
 
 /* residual (N, H) float32 += product with adapters; out = its norm. x: the product's input. */
-void after_residual(const Units *units, const Target *target, const bf16 *x, const bf16 *product,
-                    float *residual, const float *norm, float epsilon, bf16 *out) {
+void after_residual(const Units *units, const Target *target, const bf16 *x, const void *product,
+                    const float *deltas, float *residual, const float *norm, float epsilon,
+                    bf16 *out) {
     int64_t size = target->num_out;
 #pragma omp parallel for schedule(dynamic, 1)
     for (int64_t unit = 0; unit < units->num_units; unit++) {
         float y[ROWS * size];
-        finish_product(units, unit, target, x, product, y);
+        finish_product(units, unit, target, x, product, deltas, y);
         for (int32_t i = units->starts[unit]; i < units->starts[unit + 1]; i++) {
             int64_t row = units->rows[i];
             float *sums = residual + row * size;
@@ -270,13 +88,13 @@ void embed(int64_t num_rows, const int64_t *ids, const bf16 *table, int64_t size
 }
 
 /* out (N, I) = silu(gate) * up, of a product (N, 2 I) with its adapters. */
-void after_gate_up(const Units *units, const Target *target, const bf16 *x, const bf16 *product,
-                   bf16 *out) {
+void after_gate_up(const Units *units, const Target *target, const bf16 *x, const void *product,
+                   const float *deltas, bf16 *out) {
     int64_t both = target->num_out, size = both / 2;
 #pragma omp parallel for schedule(dynamic, 1)
     for (int64_t unit = 0; unit < units->num_units; unit++) {
         float y[ROWS * both];
-        finish_product(units, unit, target, x, product, y);
+        finish_product(units, unit, target, x, product, deltas, y);
         for (int32_t i = units->starts[unit]; i < units->starts[unit + 1]; i++) {
             const float *gate = y + (i - units->starts[unit]) * both, *up = gate + size;
             for (int64_t c = 0; c < size; c += LANES) {
@@ -387,10 +205,10 @@ static void attend_any(int group, int dim, const bf16 *q, float scale, const bf1
 }
 
 /* Queries and keys normed (Qwen3) and rotated, keys and values written to the arena (vectors of
- * this layer), then attention of the rows that are named. product (N, heads + 2 kv heads, D) gets
- * the rotated queries back; out (N, heads * D) the attention of those rows. */
-void after_qkv(const Units *units, const Target *target, const bf16 *x, bf16 *product,
-               const Attending *a, bf16 *vectors, bf16 *out) {
+ * this layer), then attention of the rows that are named. product: (N, heads + 2 kv heads, D); out
+ * (N, heads * D) gets the attention of those rows, and the others' rotated queries. */
+void after_qkv(const Units *units, const Target *target, const bf16 *x, const void *product,
+               const float *deltas, const Attending *a, bf16 *vectors, bf16 *out) {
     int64_t size = target->num_out, dim = a->head_dim;
     int64_t heads = a->num_heads, kv_heads = a->num_kv_heads, group = heads / kv_heads;
 #pragma omp parallel
@@ -398,7 +216,7 @@ void after_qkv(const Units *units, const Target *target, const bf16 *x, bf16 *pr
 #pragma omp for schedule(dynamic, 1)
         for (int64_t unit = 0; unit < units->num_units; unit++) {
             float y[ROWS * size];
-            finish_product(units, unit, target, x, product, y);
+            finish_product(units, unit, target, x, product, deltas, y);
             for (int32_t i = units->starts[unit]; i < units->starts[unit + 1]; i++) {
                 int64_t row = units->rows[i], position = a->positions[row];
                 float *head = y + (i - units->starts[unit]) * size;
@@ -411,7 +229,7 @@ void after_qkv(const Units *units, const Target *target, const bf16 *x, bf16 *pr
                     int64_t kv_head = h - heads - is_value * kv_heads;
                     int64_t vector = a->firsts[row] + is_value +
                                      2 * (kv_head * a->lengths[row] + position);
-                    bf16 *to = h < heads ? product + row * size + h * dim : vectors + vector * dim;
+                    bf16 *to = h < heads ? out + (row * heads + h) * dim : vectors + vector * dim;
                     for (int64_t c = 0; c < dim; c += LANES) narrow(to + c, load(head + c));
                 }
             }
@@ -421,8 +239,9 @@ void after_qkv(const Units *units, const Target *target, const bf16 *x, bf16 *pr
             int64_t row = a->attending[i], length = a->lengths[row];
             for (int64_t h = 0; h < kv_heads; h++) {
                 const bf16 *keys = vectors + (a->firsts[row] + 2 * h * length) * dim;
-                attend_any((int)group, (int)dim, product + row * size + h * group * dim, a->scale,
-                           keys, a->positions[row] + 1, out + row * heads * dim + h * group * dim);
+                bf16 *heads_of_key = out + (row * heads + h * group) * dim; /* queries, then results */
+                attend_any((int)group, (int)dim, heads_of_key, a->scale, keys,
+                           a->positions[row] + 1, heads_of_key);
             }
         }
     }

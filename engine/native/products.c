@@ -1,27 +1,62 @@
-/* Products of few rows of bfloat16 with a frozen matrix, by the tiles of AMX.
+/* Products of rows of bfloat16 with a frozen matrix, and beside them what adapters add.
  *
- * The matrix (N, K) lies as oneDNN packs it for its own: in panels of PANEL of its rows, and in these
- * for every 32 columns 16 lines of pairs of columns: (N / 32, K / 32, 16, 32, 2). A decode step reads
- * every panel once, at the speed of memory: while one is multiplied, the one after it is fetched. N
- * and K are multiples of 32; the caller sees to it. With many rows oneDNN is the faster one.
+ * The matrix (N, K) lies in panels of PANEL of its rows, in which pairs of its columns follow each
+ * other: (N / 32, K / 2, 32, 2); where there is AMX, oneDNN packs it so, too. A task is one panel
+ * with up to MANY_ROWS rows, and after it some units of adapters. To multiply keeps the processor
+ * busy and its memory idle, adapters the other way round: so while a panel is multiplied, the
+ * weights of the task's units are fetched into the core's own cache, and the panel after it.
+ *
+ * By the tiles of AMX, or by the products of AVX-512 in bfloat16. N and K are multiples of 32; the
+ * caller sees to it.
  */
-#include <stdint.h>
-
-#ifndef __AMX_BF16__
-int may_use_tiles(void) { return 0; }
-#else
-#include <immintrin.h>
 #include <omp.h>
-#include <string.h>
+
+#include "adapters.h"
+
+enum { NONE, VECTORS, TILES };
+
+#ifdef __AMX_BF16__
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PANEL 32
-#define STEP 1024       /* numbers of a panel for 32 columns: two tiles, line by line */
-#define MANY_ROWS 256   /* that are taken through all panels together: they stay in a core's cache */
-#define LINE 32         /* numbers of a cache line */
+/* What `product` computes with here. To be asked once, before any product: the system has to let
+ * this process use tiles. */
+int products_by(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0 ? TILES : NONE;
+}
+#elif defined __AVX512BF16__
+int products_by(void) { return VECTORS; }
+#else
+int products_by(void) { return NONE; }
+#endif
 
-typedef uint16_t bf16;
+#ifdef __AVX512BF16__
+#define PANEL 32
+#define MANY_ROWS 256          /* that are taken through all panels together: they stay in a core's cache */
+#define LINE 64                /* bytes of a cache line */
+#define MOST_FETCHED (8 << 10) /* lines of a task: what is fetched must not drive out itself */
+
+/* The rows, and where the result goes: one of the two. */
+typedef struct {
+    int64_t num_in, num_out;
+    const bf16 *x;
+    float *sums;
+    bf16 *rounded;
+} Job;
+
+INLINE void put(const Job *job, int64_t place, __m512 v) {
+    if (job->sums)
+        _mm512_storeu_ps(job->sums + place, v);
+    else
+        _mm256_storeu_si256((__m256i *)(job->rounded + place), (__m256i)_mm512_cvtneps_pbh(v));
+}
+
+INLINE void fetch(const char *line) { _mm_prefetch(line, _MM_HINT_T1); }
+
+#ifdef __AMX_BF16__
+#define BLOCK 32 /* rows that are multiplied at a time: two tiles */
+#define STEP 32  /* columns */
 
 typedef struct {
     uint8_t palette, start_row, reserved[14];
@@ -38,36 +73,24 @@ static void use_tiles(int rows) {
     }
     _tile_loadconfig(&tiles);
 }
+static void begin(void) { use_tiles(16); }
+static void end(void) { _tile_release(); }
 
-/* Whether the system lets this process use tiles; to be asked once, before any product. */
-int may_use_tiles(void) {
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
-}
-
-static void put(const float *sums, int rows, const float *bias, int64_t num_out, bf16 *out) {
-    for (int i = 0; i < rows; i++) {
-        __m512 v = _mm512_loadu_ps(sums + 16 * i);
-        if (bias) v = _mm512_add_ps(v, _mm512_loadu_ps(bias));
-        _mm256_storeu_si256((__m256i *)(out + i * num_out), (__m256i)_mm512_cvtneps_pbh(v));
-    }
-}
-
-/* 32 rows (or `rows`, at most 16) with one panel. ahead: numbers from this panel to the next one;
- * of each of its steps the lines first … last-1 are fetched meanwhile. */
-static inline __attribute__((always_inline)) void multiply(
-    int is_pair, int rows, int64_t num_in, int64_t num_out, const bf16 *x, const bf16 *panel,
-    int64_t ahead, int first, int last, const float *bias, bf16 *out) {
+/* 32 rows (or `rows`, at most 16). */
+INLINE void multiply_tiles(int is_pair, int rows, const Job *job, int64_t row, int64_t column,
+                           const bf16 *panel, const float *bias, const char *lines,
+                           int64_t lines_a_step) {
     float sums[4][256] __attribute__((aligned(64)));
+    int64_t num_in = job->num_in;
+    const bf16 *x = job->x + row * num_in;
     _tile_zero(4);
     _tile_zero(5);
     if (is_pair) {
         _tile_zero(6);
         _tile_zero(7);
     }
-    for (int64_t k = 0; k < num_in; k += 32, panel += STEP) {
-        for (int i = first; i < last; i++)
-            _mm_prefetch((const char *)(panel + ahead + i * LINE), _MM_HINT_T1);
+    for (int64_t k = 0; k < num_in; k += STEP, panel += STEP * PANEL) {
+        for (int64_t i = 0; i < lines_a_step; i++, lines += LINE) fetch(lines);
         _tile_loadd(0, x + k, 2 * num_in);
         _tile_loadd(2, panel, 4 * PANEL);
         _tile_loadd(3, panel + 32, 4 * PANEL);
@@ -85,48 +108,171 @@ static inline __attribute__((always_inline)) void multiply(
         _tile_stored(6, sums[2], 64);
         _tile_stored(7, sums[3], 64);
     }
-    for (int i = 0; i < (is_pair ? 4 : 2); i++)
-        put(sums[i], is_pair ? 16 : rows, bias ? bias + 16 * (i % 2) : 0, num_out,
-            out + (i / 2) * 16 * num_out + 16 * (i % 2));
+    for (int t = 0; t < (is_pair ? 4 : 2); t++)
+        for (int i = 0; i < (is_pair ? 16 : rows); i++) {
+            __m512 v = _mm512_loadu_ps(sums[t] + 16 * i);
+            if (bias) v = _mm512_add_ps(v, _mm512_loadu_ps(bias + 16 * (t % 2)));
+            put(job, (row + t / 2 * 16 + i) * job->num_out + column + 16 * (t % 2), v);
+        }
+}
+
+static void multiply(int rows, const Job *job, int64_t row, int64_t column, const bf16 *panel,
+                     const float *bias, const char *lines, int64_t lines_a_step) {
+    if (rows == BLOCK) {
+        multiply_tiles(1, 16, job, row, column, panel, bias, lines, lines_a_step);
+        return;
+    }
+    for (int done = 0; done < rows; done += 16) {
+        int count = rows - done < 16 ? rows - done : 16;
+        use_tiles(count);
+        multiply_tiles(0, count, job, row + done, column, panel, bias, lines,
+                       done ? 0 : lines_a_step);
+    }
+    use_tiles(16);
+}
+
+#else
+#define BLOCK 12 /* rows that are multiplied at a time: twice as many sums fit the registers */
+#define STEP 2   /* columns */
+
+static void begin(void) {}
+static void end(void) {}
+
+INLINE void multiply_vectors(const int rows, const Job *job, int64_t row, int64_t column,
+                             const bf16 *panel, const float *bias, const char *lines,
+                             int64_t lines_a_step) {
+    __m512 sums[BLOCK][2];
+    int64_t num_in = job->num_in;
+    const bf16 *x = job->x + row * num_in;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < 2; j++)
+            sums[i][j] = bias ? _mm512_loadu_ps(bias + 16 * j) : _mm512_setzero_ps();
+    for (int64_t k = 0; k < num_in; k += STEP, panel += STEP * PANEL) {
+        for (int64_t i = 0; i < lines_a_step; i++, lines += LINE) fetch(lines);
+        __m512bh left = (__m512bh)_mm512_loadu_si512(panel);
+        __m512bh right = (__m512bh)_mm512_loadu_si512(panel + PANEL);
+        for (int i = 0; i < rows; i++) {
+            int32_t pair;
+            memcpy(&pair, x + i * num_in + k, sizeof pair);
+            __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
+            sums[i][0] = _mm512_dpbf16_ps(sums[i][0], both, left);
+            sums[i][1] = _mm512_dpbf16_ps(sums[i][1], both, right);
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < 2; j++)
+            put(job, (row + i) * job->num_out + column + 16 * j, sums[i][j]);
+}
+
+static void multiply(int rows, const Job *job, int64_t row, int64_t column, const bf16 *panel,
+                     const float *bias, const char *lines, int64_t lines_a_step) {
+    switch (rows) {
+#define CASE(N) \
+    case N: multiply_vectors(N, job, row, column, panel, bias, lines, lines_a_step); break;
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#undef CASE
+    }
+}
+#endif
+
+/* What is to be fetched: lines of one range of memory, then those of the weights of some units. */
+typedef struct {
+    const char *at, *end;
+    const Units *units;
+    const Target *target;
+    int64_t unit, last;
+} Ahead;
+
+/* The next lines, at most `most`, of one range. Returns their number; 0: there are no more. */
+INLINE int64_t next_lines(Ahead *ahead, int64_t most, const char **lines) {
+    while (ahead->at >= ahead->end) {
+        if (ahead->unit == ahead->last) return 0;
+        int64_t size = weights_of(ahead->units, ahead->unit++, ahead->target, &ahead->at);
+        ahead->end = ahead->at + size;
+    }
+    int64_t left = (ahead->end - ahead->at + LINE - 1) / LINE, count = left < most ? left : most;
+    *lines = ahead->at;
+    ahead->at += count * LINE;
+    return count;
+}
+
+INLINE int64_t num_lines(const Units *units, int64_t first, int64_t last, const Target *target) {
+    int64_t lines = 0;
+    const char *start;
+    for (int64_t unit = first; unit < last; unit++)
+        lines += (weights_of(units, unit, target, &start) + LINE - 1) / LINE;
+    return lines < MOST_FETCHED ? lines : MOST_FETCHED;
+}
+
+/* One panel with the rows start … stop-1, while `num_lines` lines of what is ahead are fetched. */
+static void multiply_panel(const Job *job, int64_t start, int64_t stop, int64_t column,
+                           const bf16 *panel, const float *bias, Ahead *ahead, int64_t num_lines) {
+    int64_t num_steps = job->num_in / STEP, num_turns = (stop - start + BLOCK - 1) / BLOCK;
+    int64_t lines_a_step = (num_lines + num_turns * num_steps - 1) / (num_turns * num_steps);
+    for (int64_t row = start; row < stop; row += BLOCK) {
+        const char *lines = 0;
+        int64_t due = lines_a_step * num_steps;
+        int64_t count = due ? next_lines(ahead, due, &lines) : 0;
+        int rows = stop - row < BLOCK ? (int)(stop - row) : BLOCK;
+        /* up to a step's lines past the end of the range: no harm */
+        multiply(rows, job, row, column, panel, bias, lines, (count + num_steps - 1) / num_steps);
+        while (count && (due -= count) > 0) {
+            count = next_lines(ahead, due, &lines);
+            for (int64_t i = 0; i < count; i++) fetch(lines + i * LINE);
+        }
+    }
+}
+
+static void multiply_all(const Job *job, int64_t num_rows, const bf16 *matrix, const float *bias,
+                         const Units *units, const Target *target, float *deltas) {
+    int64_t num_in = job->num_in, num_out = job->num_out, num_units = units ? units->num_units : 0;
+    int64_t num_panels = num_out / PANEL, num_blocks = (num_rows + MANY_ROWS - 1) / MANY_ROWS;
+    int64_t num_tasks = num_panels * num_blocks, panel_lines = PANEL * num_in * 2 / LINE;
+#pragma omp parallel
+    {
+        begin();
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < num_tasks; task++) {
+            int64_t n = task % num_panels, start = task / num_panels * MANY_ROWS;
+            int64_t stop = start + MANY_ROWS < num_rows ? start + MANY_ROWS : num_rows;
+            int64_t unit = task * num_units / num_tasks, last = (task + 1) * num_units / num_tasks;
+            int64_t next = task + omp_get_num_threads(); /* that this thread will most likely take */
+            const bf16 *panel = matrix + n * PANEL * num_in;
+            Ahead ahead = {.units = units, .target = target, .unit = unit, .last = last};
+            int64_t lines = num_lines(units, unit, last, target);
+            if (next < num_tasks) {
+                ahead.at = (const char *)(matrix + next % num_panels * PANEL * num_in);
+                ahead.end = ahead.at + panel_lines * LINE;
+                lines += panel_lines;
+            }
+            multiply_panel(job, start, stop, n * PANEL, panel, bias ? bias + n * PANEL : 0, &ahead,
+                           lines);
+            for (; unit < last; unit++) {
+                if (!is_adapted(units, unit, target)) continue;
+                float *y = deltas + units->starts[unit] * num_out;
+                int64_t rows = units->starts[unit + 1] - units->starts[unit];
+                memset(y, 0, rows * num_out * sizeof *y);
+                adapt(units, unit, target, job->x, 0, y);
+            }
+        }
+        end();
+    }
 }
 
 /* out (num_rows, num_out) = x (num_rows, num_in) times the matrix, plus bias (num_out) float32 or
  * null. */
 void product(int64_t num_rows, int64_t num_in, int64_t num_out, const bf16 *x, const bf16 *matrix,
              const float *bias, bf16 *out) {
-    int64_t num_panels = num_out / PANEL, num_blocks = (num_rows + MANY_ROWS - 1) / MANY_ROWS;
-#pragma omp parallel
-    {
-        use_tiles(16);
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < num_blocks * num_panels; task++) {
-            int64_t n = task % num_panels, start = task / num_panels * MANY_ROWS;
-            int64_t stop = start + MANY_ROWS < num_rows ? start + MANY_ROWS : num_rows;
-            const bf16 *panel = matrix + n * PANEL * num_in;
-            const float *own_bias = bias ? bias + n * PANEL : 0;
-            int64_t next = task + omp_get_num_threads() < num_blocks * num_panels
-                               ? (task + omp_get_num_threads()) % num_panels
-                               : n;
-            int64_t ahead = (next - n) * PANEL * num_in;
-            int turns = (int)((stop - start + 31) / 32), turn = 0;
-            for (int64_t row = start; row < stop; row += 32, turn++) {
-                const bf16 *rows = x + row * num_in;
-                bf16 *to = out + row * num_out + n * PANEL;
-                int first = 32 * turn / turns, last = 32 * (turn + 1) / turns;
-                if (stop - row >= 32) {
-                    multiply(1, 16, num_in, num_out, rows, panel, ahead, first, last, own_bias, to);
-                    continue;
-                }
-                for (int64_t done = 0; done < stop - row; done += 16) {
-                    int left = stop - row - done < 16 ? (int)(stop - row - done) : 16;
-                    use_tiles(left);
-                    multiply(0, left, num_in, num_out, rows + done * num_in, panel, ahead,
-                             done ? last : first, last, own_bias, to + done * num_out);
-                }
-                use_tiles(16);
-            }
-        }
-        _tile_release();
-    }
+    Job job = {num_in, num_out, x, 0, out};
+    multiply_all(&job, num_rows, matrix, bias, 0, 0, 0);
+}
+
+/* The same in float32, and of every unit that has an adapter what that adds: deltas (num_rows,
+ * num_out), in the order of the units. */
+void adapted_product(int64_t num_rows, const Units *units, const Target *target, const bf16 *x,
+                     const bf16 *matrix, const float *bias, float *out, float *deltas) {
+    Job job = {target->num_in, target->num_out, x, out, 0};
+    multiply_all(&job, num_rows, matrix, bias, units, target, deltas);
 }
 #endif

@@ -1,9 +1,9 @@
-"""The forward pass on a CPU in bfloat16: torch's products, and native kernels between them.
+"""The forward pass on a CPU in bfloat16: products, and native kernels between them.
 
-A layer is four products and four calls (engine/native/kernels.c), each of which is one parallel
-region: that a core has to be woken some 240 times a step, and not some thousands of times, is what
-makes this several times faster where idle threads sleep. Takes the place of ModelRunner and
-Attention, with the same methods.
+A layer is four products (projection.py) and four calls (engine/native/kernels.c), each of which is
+one parallel region: that a core has to be woken some 240 times a step, and not some thousands of
+times, is what makes this several times faster where idle threads sleep. Takes the place of
+ModelRunner and Attention, with the same methods.
 """
 
 from __future__ import annotations
@@ -78,6 +78,21 @@ class NativeAttention:
         return order, (np.array(attending, np.int32), tuple(segments))
 
 
+@dataclass(frozen=True)
+class AdaptedProduct:
+    """One fused projection of one layer, for the kernels: see finish_product in kernels.c."""
+
+    target: int  # address
+    x: Tensor
+    product: Tensor
+    deltas: Tensor | None
+
+    @property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Valid while this lives."""
+        return self.target, address(self.x), address(self.product), address(self.deltas)
+
+
 class NativeRunner(ModelRunner):
     """See ModelRunner."""
 
@@ -95,6 +110,9 @@ class NativeRunner(ModelRunner):
         self._head_norms = [(address(q), address(k)) for q, k in self._held]
         self._epsilon = float(self._core.norm.variance_epsilon)
         self._table = self._core.embed_tokens.weight
+        self._num_inner = base.config.intermediate_size
+        widths = [layer.fused[name].num_out for layer in self._layers for name in layer.fused]
+        self._widest = max(widths)
 
     def forward(  # type: ignore[override]
         self, ids: Tensor, positions: Tensor, attend: NativeAttention, lora: UnitPlan
@@ -107,25 +125,28 @@ class NativeRunner(ModelRunner):
         first_norm = address(self._norms[0][0])
         sums, normed, table = address(residual), address(h), address(self._table)
         call.embed(count, address(ids), table, size, sums, first_norm, epsilon, normed)
+        room = torch.empty(2, count * self._widest)  # what a product is made in
         about = self._about(attend)
-        for index, layer in enumerate(self._layers):
-            qkv = layer.fused["qkv"](h)
-            mixed = self._attend(index, h, qkv, attend, about, lora)
-            product = layer.fused["o"](mixed)
-            target, norm = lora.target(index, "o"), address(self._norms[index][1])
-            call.after_residual(
-                units, target, address(mixed), address(product), sums, norm, epsilon, normed
-            )
-            product = layer.fused["gate_up"](h)
-            inner = torch.empty(count, product.shape[1] // 2, dtype=self.dtype)
-            target = lora.target(index, "gate_up")
-            call.after_gate_up(units, target, normed, address(product), address(inner))
-            product = layer.fused["down"](inner)
-            target, norm = lora.target(index, "down"), address(self._norm_after(index))
-            call.after_residual(
-                units, target, address(inner), address(product), sums, norm, epsilon, normed
-            )
+        for index in range(self.num_layers):
+            mixed = self._attend(index, h, attend, about, lora, room)
+            product = self._product(index, "o", mixed, lora, room)
+            norm = address(self._norms[index][1])
+            call.after_residual(units, *product.addresses, sums, norm, epsilon, normed)
+            product = self._product(index, "gate_up", h, lora, room)
+            inner = torch.empty(count, self._num_inner, dtype=self.dtype)
+            call.after_gate_up(units, *product.addresses, address(inner))
+            product = self._product(index, "down", inner, lora, room)
+            norm = address(self._norm_after(index))
+            call.after_residual(units, *product.addresses, sums, norm, epsilon, normed)
         return h
+
+    def _product(
+        self, index: int, fused: str, x: Tensor, lora: UnitPlan, room: Tensor
+    ) -> AdaptedProduct:
+        """room: as Projection.with_adapters takes it; valid until the next one is made."""
+        target = lora.target(index, fused)
+        projection = self._layers[index].fused[fused]
+        return AdaptedProduct(target, x, *projection.with_adapters(x, lora, target, room))
 
     def _about(self, attend: NativeAttention) -> Attending:
         """For the kernels; a layer's norms of heads are put in for each."""
@@ -150,27 +171,25 @@ class NativeRunner(ModelRunner):
         self,
         index: int,
         h: Tensor,
-        qkv: Tensor,
         attend: NativeAttention,
         about: Attending,
         lora: UnitPlan,
+        room: Tensor,
     ) -> Tensor:
         """(N, heads · D)."""
         out = torch.empty(len(h), self.num_heads * self.head_dim, dtype=self.dtype)
         about.q_norm, about.k_norm = self._head_norms[index]
+        product = self._product(index, "qkv", h, lora, room)
         self._kernels.after_qkv(
             lora.address,
-            lora.target(index, "qkv"),
-            address(h),
-            address(qkv),
+            *product.addresses,
             ctypes.addressof(about),
             address(attend.arena.layer(index)),
             address(out),
         )
-        if attend.segments:
-            q = qkv.unflatten(-1, (-1, self.head_dim))[:, : self.num_heads]
-            for segment in attend.segments:
-                out[segment.start : segment.stop] = segment.attend(attend.arena, index, q)
+        q = out.unflatten(-1, (-1, self.head_dim))  # of rows that are not attended for yet
+        for segment in attend.segments:
+            out[segment.start : segment.stop] = segment.attend(attend.arena, index, q)
         return out
 
     def _norm_after(self, index: int) -> Tensor:

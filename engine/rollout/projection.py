@@ -3,14 +3,18 @@
 On CPUs whose bfloat16 products go through oneDNN, a plain weight is brought into that library's
 layout at every call; done once, a decode step's products take about two thirds of the time. The
 layout takes the place of the plain weight, so the base model is in memory once. The operators are
-those that torch's own compiler uses for frozen linear layers; torch is pinned. Few rows are
-multiplied by a kernel of ours that reads the same layout, where it is the one that the kernel
-knows: a decode step of eight sequences then takes three quarters of the time.
+those that torch's own compiler uses for frozen linear layers; torch is pinned.
+
+Products of ours (engine/native/products.c) apply adapters beside a product, while the weights of
+these are fetched. Where they go by AVX-512 they are for any number of rows, and the weight is kept
+as they read it. Where they go by AMX they are for few rows: they read what oneDNN packed, if it
+lies as they know it, and many rows are oneDNN's.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,10 +23,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..adapters.units import UnitPlan
 from ..native.build import native
+from ..native.pages import zeros_in_huge_pages
 from ..native.structs import address
 
-FEW_ROWS = 160  # ours was faster with 128 rows, oneDNN's with 512, on a Xeon with AMX
+FEW_ROWS = 160  # by tiles ours was faster with 128 rows, oneDNN's with 512, on a Xeon with AMX
+PANEL = 32  # as in products.c
 
 
 class Projection:
@@ -33,11 +40,12 @@ class Projection:
         weight = torch.cat([module.weight.data for module in modules])
         biases = [module.bias.data for module in modules if module.bias is not None]
         self._bias = torch.cat(biases) if biases else None
-        self._is_packed = _can_pack(weight)
-        if self._is_packed:
-            self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-            self._shape, self._address = weight.shape, _known_address(weight, self._weight)
-            self._wide_bias = None if self._bias is None else self._bias.float()
+        self._wide_bias = None if self._bias is None else self._bias.float()
+        self._shape = weight.shape
+        self._is_packed = False  # by oneDNN
+        self._address, self._most_rows = 0, 0  # where our products find it, and for how many rows
+        if _can_pack(weight):
+            self._pack(weight)
             for module in modules:
                 module.weight.data = weight.new_empty(0)
         else:
@@ -46,15 +54,53 @@ class Projection:
             for module, part in zip(modules, weight.split(sizes), strict=True):
                 module.weight.data = part
 
+    def _pack(self, weight: Tensor) -> None:
+        by = native().products if not any(size % PANEL for size in weight.shape) else ""
+        if by == "vectors":
+            self._weight = _panels(weight)
+            self._address, self._most_rows = address(self._weight), sys.maxsize
+            return
+        self._is_packed = True
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+        if by == "tiles":
+            self._address, self._most_rows = _known_address(weight, self._weight), FEW_ROWS
+
+    @property
+    def num_out(self) -> int:
+        """Of all modules together."""
+        return self._shape[0]
+
     def __call__(self, x: Tensor) -> Tensor:
         """(N, in) to (N, out of all modules)."""
-        if self._is_packed and self._address and len(x) <= FEW_ROWS:
-            return self._of_few_rows(x.contiguous())
+        if self._is_ours(x):
+            return self._product(x.contiguous())
         if self._is_packed:
             return torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
         return F.linear(x, self._weight, self._bias)
 
-    def _of_few_rows(self, x: Tensor) -> Tensor:
+    def with_adapters(
+        self, x: Tensor, units: UnitPlan, target: int, room: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """For the native kernels: (product, deltas), as `finish_product` in kernels.c takes them.
+
+        x: (N, in) contiguous; target: as UnitPlan's; room: float32 (2, at least N · out), which the
+        two lie in if there are deltas.
+        """
+        if not self._is_ours(x):
+            return self(x), None
+        kernels = native().kernels
+        assert kernels is not None
+        matrix, bias = self._address, address(self._wide_bias)
+        sums, deltas = room
+        kernels.adapted_product(
+            len(x), units.address, target, address(x), matrix, bias, address(sums), address(deltas)
+        )
+        return sums, deltas
+
+    def _is_ours(self, x: Tensor) -> bool:
+        return bool(self._address) and len(x) <= self._most_rows
+
+    def _product(self, x: Tensor) -> Tensor:
         kernels, (num_out, num_in) = native().kernels, self._shape
         assert kernels is not None
         out = x.new_empty(len(x), num_out)
@@ -63,18 +109,23 @@ class Projection:
         return out
 
 
-def _known_address(weight: Tensor, packed: Tensor) -> int:
-    """Where oneDNN's copy lies, if it lies as our kernel reads it; else 0."""
+def _panels(weight: Tensor) -> Tensor:
+    """As products.c reads it, flat."""
     num_out, num_in = weight.shape
-    if not native().has_products or num_out % 32 or num_in % 32:
+    packed = zeros_in_huge_pages(weight.numel(), weight.dtype)
+    pairs = weight.view(num_out // PANEL, PANEL, num_in // 2, 2).transpose(1, 2)
+    packed.view(pairs.shape).copy_(pairs)
+    return packed
+
+
+def _known_address(weight: Tensor, packed: Tensor) -> int:
+    """Where oneDNN's copy lies, if it lies as our products read it; else 0."""
+    size = weight.numel() * weight.itemsize
+    if any(size % PANEL for size in weight.shape) or torch.ops.mkldnn._nbytes(packed) != size:
         return 0
     start = int(torch.ops.mkldnn.data_ptr(packed))
-    expected = weight.view(num_out // 32, 32, num_in // 32, 16, 2).permute(0, 2, 3, 1, 4)
-    size = weight.numel() * weight.itemsize
-    if torch.ops.mkldnn._nbytes(packed) != size:
-        return 0
     found = np.ctypeslib.as_array((ctypes.c_uint16 * weight.numel()).from_address(start))
-    same = np.array_equal(found, expected.contiguous().view(torch.uint16).numpy().ravel())
+    same = np.array_equal(found, _panels(weight).view(torch.uint16).numpy())
     return start if same else 0
 
 

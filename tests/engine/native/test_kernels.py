@@ -35,6 +35,7 @@ EPSILON = 1e-5
 ROWS = ["a", None, "b", "c", "a", "d", "a", "a", "c", "b", None, "a", "a", "e", "a", "a", "a"]
 
 pytestmark = pytest.mark.skipif(native().kernels is None, reason=native().reason)
+BOTH_WAYS = pytest.mark.parametrize("has_deltas", [False, True], ids=["here", "beside the product"])
 
 
 def make(rank: int, seed: int, targets: tuple[str, ...] = ("proj",)) -> Adapter:
@@ -53,6 +54,10 @@ ADAPTERS = {
 
 @pytest.fixture(scope="module")
 def stack() -> NativeStack:
+    return make_stack()
+
+
+def make_stack() -> NativeStack:
     stack = NativeStack(SHAPES, 2, torch.bfloat16)
     for name, adapter in ADAPTERS.items():
         stack.add(name, adapter)
@@ -68,10 +73,12 @@ def some(*shape: int) -> Tensor:
     return torch.randn(shape).bfloat16()
 
 
-def adapted(layer: int, fused: str, x: Tensor, product: Tensor) -> Tensor:
+def adapted(
+    layer: int, fused: str, x: Tensor, product: Tensor, names: list[str | None] = ROWS
+) -> Tensor:
     """The product with each row's adapter, in float32."""
     result = product.float()
-    for row, name in enumerate(ROWS):
+    for row, name in enumerate(names):
         first = 0
         for module, width in zip(FUSED[fused], WIDTHS[fused], strict=True):
             names = lora_names(f"model.layers.{layer}.{module}")
@@ -85,39 +92,51 @@ def adapted(layer: int, fused: str, x: Tensor, product: Tensor) -> Tensor:
     return result
 
 
+def found(
+    stack: NativeStack, layer: int, fused: str, x: Tensor, product: Tensor, has_deltas: bool
+) -> tuple[Any, ...]:
+    """What a kernel takes first; and what has to live until then."""
+    plan = stack.plan(ROWS)
+    held: list[Any] = [plan, x, product]
+    if has_deltas:
+        order = plan.held[0][0].tolist()  # the rows of all units
+        deltas = (adapted(layer, fused, x, product) - product.float())[order].contiguous()
+        unadapted = [ROWS[row] is None for row in order]
+        deltas[unadapted] = float("nan")  # are not there to be read
+        held += [product.float(), deltas]
+    arrays = (x, *held[3:]) if has_deltas else (x, product, None)
+    return plan.address, plan.target(layer, fused), *map(address, arrays), held
+
+
 def close(got: Tensor, wanted: Tensor, dtype: torch.dtype = torch.bfloat16) -> None:
     """But for the rounding of the result, and of the low rows, whose sums have another order."""
     torch.testing.assert_close(got.float(), wanted.to(dtype).float(), rtol=2e-2, atol=2e-2)
     assert (got.float() - wanted).abs().mean() < 4e-3 * wanted.abs().mean()
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("fused", ["o", "down"])
 def test_a_residual_gets_the_product_with_its_adapters_and_is_normed(
-    stack: NativeStack, fused: str
+    stack: NativeStack, fused: str, has_deltas: bool
 ) -> None:
-    count, plan = len(ROWS), stack.plan(ROWS)
+    count = len(ROWS)
     x, product = some(count, INPUTS[fused]), some(count, HIDDEN)
     residual, weight = torch.randn(count, HIDDEN), torch.rand(HIDDEN)
     out, wanted = some(count, HIDDEN), residual + adapted(1, fused, x, product)
-    library().after_residual(
-        plan.address,
-        plan.target(1, fused),
-        *map(address, (x, product, residual, weight)),
-        EPSILON,
-        address(out),
-    )
+    *given, _held = found(stack, 1, fused, x, product, has_deltas)
+    library().after_residual(*given, *map(address, (residual, weight)), EPSILON, address(out))
     close(residual, wanted, torch.float32)
     close(out, F.rms_norm(residual, (HIDDEN,), weight, EPSILON))
 
 
-def test_gate_and_up_meet(stack: NativeStack) -> None:
-    count, plan = len(ROWS), stack.plan(ROWS)
+@BOTH_WAYS
+def test_gate_and_up_meet(stack: NativeStack, has_deltas: bool) -> None:
+    count = len(ROWS)
     x, product, out = some(count, HIDDEN), some(count, 2 * INNER), some(count, INNER)
     product[0, :4] = torch.tensor([-300.0, 300.0, -90.0, 0.0])  # past what exp can hold
     gate, up = adapted(0, "gate_up", x, product).chunk(2, -1)
-    library().after_gate_up(
-        plan.address, plan.target(0, "gate_up"), *map(address, (x, product, out))
-    )
+    *given, _held = found(stack, 0, "gate_up", x, product, has_deltas)
+    library().after_gate_up(*given, address(out))
     close(out, F.silu(gate) * up)
 
 
@@ -132,12 +151,15 @@ def test_rows_begin_as_their_embeddings() -> None:
     close(out, F.rms_norm(residual, (HIDDEN,), weight, EPSILON))
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("has_norms", [False, True])
-def test_heads_are_normed_rotated_written_and_attended(stack: NativeStack, has_norms: bool) -> None:
-    count, plan, length = len(ROWS), stack.plan(ROWS), 256
+def test_heads_are_normed_rotated_written_and_attended(
+    stack: NativeStack, has_norms: bool, has_deltas: bool
+) -> None:
+    count, length = len(ROWS), 256
     x, product = some(count, HIDDEN), some(count, sum(WIDTHS["qkv"]))
     vectors = some(count * 2 * KV_HEADS * length, DIM)
-    out = torch.full((count, HEADS * DIM), 7.0).bfloat16()
+    out = some(count, HEADS * DIM)
     cos, sin = torch.rand(length, DIM), torch.rand(length, DIM)
     norms = [torch.rand(DIM) for _ in range(2)] if has_norms else [None, None]
     # of blocks of 64 keys: the first, the last of one, the first of the next, more than two
@@ -151,13 +173,8 @@ def test_heads_are_normed_rotated_written_and_attended(stack: NativeStack, has_n
     )  # fmt: skip
     heads = adapted(0, "qkv", x, product).unflatten(1, (-1, DIM))
     before = vectors.clone()
-    library().after_qkv(
-        plan.address,
-        plan.target(0, "qkv"),
-        *map(address, (x, product)),
-        ctypes.addressof(about),
-        *map(address, (vectors, out)),
-    )
+    *given, _held = found(stack, 0, "qkv", x, product, has_deltas)
+    library().after_qkv(*given, ctypes.addressof(about), *map(address, (vectors, out)))
     wanted = [by_hand(heads[r], cos[p], sin[p], norms) for r, p in enumerate(positions.tolist())]
     rows = vectors.view(count, KV_HEADS, length, 2, DIM)
     for row, (_, kv) in enumerate(wanted):
@@ -167,11 +184,10 @@ def test_heads_are_normed_rotated_written_and_attended(stack: NativeStack, has_n
     assert torch.equal(rows, rows_before)  # nothing else is written
     for row in attending:
         keys, values = rows[row, :, : positions[row] + 1].float().unbind(-2)
-        q = product[row, : HEADS * DIM].view(HEADS, 1, DIM).float()
-        close(q[:, 0], wanted[row][0])
-        given = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
-        close(out[row], given.flatten())
-    assert (out[3] == 7.0).all()  # its attention is another's work
+        q = wanted[row][0].bfloat16().float()[:, None]
+        attended = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+        close(out[row], attended.flatten())
+    close(out[3], wanted[3][0].flatten())  # its queries: its attention is another's work
 
 
 def by_hand(heads: Tensor, cos: Tensor, sin: Tensor, norms: list[Any]) -> tuple[Tensor, Tensor]:
@@ -201,12 +217,11 @@ def test_chunk_masses_are_those_of_the_torch_version(
 
 def test_what_is_not_a_number_stays_none(stack: NativeStack) -> None:
     """So that a broken sequence is seen, and its neighbours are not."""
-    count, plan = len(ROWS), stack.plan(ROWS)
+    count = len(ROWS)
     x, product, out = some(count, HIDDEN), some(count, 2 * INNER), some(count, INNER)
     x[2, 5] = float("nan")
-    library().after_gate_up(
-        plan.address, plan.target(0, "gate_up"), *map(address, (x, product, out))
-    )
+    *given, _held = found(stack, 0, "gate_up", x, product, False)
+    library().after_gate_up(*given, address(out))
     assert out[2].isnan().all() and out.isfinite().sum() == (count - 1) * INNER
     logits = some(3, 400)
     logits[1, 399] = float("nan")
