@@ -73,7 +73,7 @@ def _times(batch: int, rows: int, columns: int, count: int, dtype: torch.dtype) 
 def _packed(x: Tensor, weights: list[Tensor]) -> list[Callable[[], Tensor]]:
     """oneDNN's own layout of the weights, where this build has it for this dtype."""
     try:
-        packed = [torch.ops.mkldnn._reorder_linear_weight(w.to_mkldnn(), len(x)) for w in weights]
+        packed = [torch.ops.mkldnn._reorder_linear_weight(w, None) for w in weights]
         calls = [
             lambda w=w: torch.ops.mkldnn._linear_pointwise(x, w, None, "none", [], "")
             for w in packed
