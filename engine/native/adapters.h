@@ -32,7 +32,8 @@ typedef struct {
     int64_t offsets_stride; /* from one layout's to the next's */
 } Target;
 
-/* low (ranks, n) = A x^T, for the rows of x that are named. */
+/* low (ranks, n) = A x^T, for the rows of x that are named. ahead: here and below, numbers from
+ * this adapter to another one that is to be fetched meanwhile, at the same places; 0: none is. */
 INLINE void shrink(int n, const bf16 *x, const int32_t *rows, int64_t in, const bf16 *a, int ranks,
                    int64_t ahead, float *low) {
     const int side = n <= 2 ? 8 : 4; /* ranks side by side: up to LANES sums at a time */
@@ -41,7 +42,7 @@ INLINE void shrink(int n, const bf16 *x, const int32_t *rows, int64_t in, const 
         for (int j = 0; j < LANES; j++) acc[j] = (vec){0};
         for (int64_t c = 0; c < in; c += 2 * LANES)
             for (int k = 0; k < side; k++) {
-                __builtin_prefetch(a + k * in + c + ahead);
+                if (ahead) __builtin_prefetch(a + k * in + c + ahead);
                 for (int i = 0; i < n; i++)
                     acc[k * n + i] =
                         add_products(acc[k * n + i], a + k * in + c, x + rows[i] * in + c);
@@ -50,10 +51,11 @@ INLINE void shrink(int n, const bf16 *x, const int32_t *rows, int64_t in, const 
     }
 }
 
-/* y += low B, `side` ranks at a time; y is (n, stride), B is (ranks / 2, out, 2). */
-INLINE void expand(int n, int side, float *y, int64_t stride, int64_t out, const bf16 *b,
-                   int ranks, int64_t ahead, const float *low) {
-    for (int r = 0; r < ranks; r += side, b += side * out) {
+/* y += low B, or = if nothing is there yet; `side` ranks at a time. y is (n, stride), B is
+ * (ranks / 2, out, 2). */
+INLINE void expand(int n, int side, int is_empty, float *y, int64_t stride, int64_t out,
+                   const bf16 *b, int ranks, int64_t ahead, const float *low) {
+    for (int r = 0; r < ranks; r += side, b += side * out, is_empty = 0) {
         bf16 pairs[RANKS][ROWS][2 * LANES];
         for (int k = 0; k < side / 2; k++)
             for (int i = 0; i < n; i++) {
@@ -63,9 +65,10 @@ INLINE void expand(int n, int side, float *y, int64_t stride, int64_t out, const
             }
         for (int64_t c = 0; c < out; c += LANES) {
             vec sums[ROWS];
-            for (int i = 0; i < n; i++) sums[i] = load(y + i * stride + c);
+            for (int i = 0; i < n; i++)
+                sums[i] = is_empty ? (vec){0} : load(y + i * stride + c);
             for (int k = 0; k < side / 2; k++) {
-                __builtin_prefetch(b + 2 * k * out + 2 * c + ahead);
+                if (ahead) __builtin_prefetch(b + 2 * k * out + 2 * c + ahead);
                 for (int i = 0; i < n; i++)
                     sums[i] = add_products(sums[i], b + 2 * k * out + 2 * c, pairs[k][i]);
             }
@@ -74,10 +77,8 @@ INLINE void expand(int n, int side, float *y, int64_t stride, int64_t out, const
     }
 }
 
-/* y (rows of the unit, num_out) += what the unit's adapter makes of them. ahead: numbers from this
- * adapter to one that is to be fetched meanwhile, at the same places. */
 INLINE void adapt_rows(int n, const Units *units, int64_t unit, const Target *target,
-                       const bf16 *x, int64_t ahead, float *y) {
+                       const bf16 *x, int64_t ahead, int is_empty, float *y) {
     int rank = units->ranks[unit];
     const int64_t *offsets = target->offsets + units->layouts[unit] * target->offsets_stride;
     const int32_t *rows = units->rows + units->starts[unit];
@@ -89,9 +90,10 @@ INLINE void adapt_rows(int n, const Units *units, int64_t unit, const Target *ta
         int64_t first = target->columns[p], width = target->columns[p + 1] - first;
         const bf16 *b = weights + offsets[1 + p];
         if (rank % (2 * RANKS))
-            expand(n, RANKS, y + first, target->num_out, width, b, rank, ahead, low + p * rank * n);
+            expand(n, RANKS, is_empty, y + first, target->num_out, width, b, rank, ahead,
+                   low + p * rank * n);
         else
-            expand(n, 2 * RANKS, y + first, target->num_out, width, b, rank, ahead,
+            expand(n, 2 * RANKS, is_empty, y + first, target->num_out, width, b, rank, ahead,
                    low + p * rank * n);
     }
 }
@@ -102,14 +104,15 @@ INLINE int is_adapted(const Units *units, int64_t unit, const Target *target) {
            target->offsets[units->layouts[unit] * target->offsets_stride] >= 0;
 }
 
-static void adapt(const Units *units, int64_t unit, const Target *target, const bf16 *x,
-                  int64_t ahead, float *y) {
+/* y (rows of the unit, num_out) += what the unit's adapter makes of them; or = if is_empty. */
+INLINE void adapt(const Units *units, int64_t unit, const Target *target, const bf16 *x,
+                  int64_t ahead, int is_empty, float *y) {
     if (!is_adapted(units, unit, target)) return;
     switch (units->starts[unit + 1] - units->starts[unit]) {
-    case 1: adapt_rows(1, units, unit, target, x, ahead, y); break;
-    case 2: adapt_rows(2, units, unit, target, x, ahead, y); break;
-    case 3: adapt_rows(3, units, unit, target, x, ahead, y); break;
-    default: adapt_rows(4, units, unit, target, x, ahead, y);
+    case 1: adapt_rows(1, units, unit, target, x, ahead, is_empty, y); break;
+    case 2: adapt_rows(2, units, unit, target, x, ahead, is_empty, y); break;
+    case 3: adapt_rows(3, units, unit, target, x, ahead, is_empty, y); break;
+    default: adapt_rows(4, units, unit, target, x, ahead, is_empty, y);
     }
 }
 

@@ -19,7 +19,7 @@
 /* The product's rows with their adapters', in float32: (n, num_out). If there are deltas, which
  * lie in the order of the units, the product is in float32; else it is in bfloat16, and the adapters
  * are applied here. */
-INLINE void finish_product(const Units *units, int64_t unit, const Target *target, const bf16 *x,
+static void finish_product(const Units *units, int64_t unit, const Target *target, const bf16 *x,
                            const void *product, const float *deltas, float *y) {
     const int32_t *rows = units->rows + units->starts[unit];
     int n = units->starts[unit + 1] - units->starts[unit];
@@ -42,7 +42,7 @@ INLINE void finish_product(const Units *units, int64_t unit, const Target *targe
      * does no harm. */
     int64_t next = unit + omp_get_num_threads();
     int64_t ahead = next < units->num_units ? units->weights[next] - units->weights[unit] : 0;
-    adapt(units, unit, target, x, ahead, y);
+    adapt(units, unit, target, x, ahead, 0, y);
 }
 
 /* What a root mean square norm multiplies by, but for its weights. */

@@ -33,16 +33,18 @@ int products_by(void) { return NONE; }
 
 #ifdef __AVX512BF16__
 #define PANEL 32
-#define MANY_ROWS 256          /* that are taken through all panels together: they stay in a core's cache */
-#define LINE 64                /* bytes of a cache line */
-#define MOST_FETCHED (8 << 10) /* lines of a task: what is fetched must not drive out itself */
+#define MANY_ROWS 256 /* that are taken through all panels together: they stay in a core's cache */
+#define LINE 64       /* bytes of a cache line */
 
-/* The rows, and where the result goes: one of the two. */
 typedef struct {
-    int64_t num_in, num_out;
-    const bf16 *x;
-    float *sums;
-    bf16 *rounded;
+    int64_t num_rows, num_in, num_out, num_units;
+    const bf16 *x, *matrix;
+    const float *bias;  /* null: none */
+    float *sums;        /* the result, */
+    bf16 *rounded;      /* or this is */
+    const Units *units; /* and the next two: only if there are units */
+    const Target *target;
+    float *deltas;
 } Job;
 
 INLINE void put(const Job *job, int64_t place, __m512 v) {
@@ -176,20 +178,24 @@ static void multiply(int rows, const Job *job, int64_t row, int64_t column, cons
 }
 #endif
 
-/* What is to be fetched: lines of one range of memory, then those of the weights of some units. */
+/* What is to be fetched: lines of the weights of some units, then those of one range of memory. */
 typedef struct {
-    const char *at, *end;
-    const Units *units;
-    const Target *target;
-    int64_t unit, last;
+    const char *at, *end; /* of what is being fetched */
+    int64_t unit, last;   /* units whose turn comes after it */
+    const char *range, *range_end;
 } Ahead;
 
-/* The next lines, at most `most`, of one range. Returns their number; 0: there are no more. */
-INLINE int64_t next_lines(Ahead *ahead, int64_t most, const char **lines) {
+/* The next lines, at most `most`, that lie together. Returns their number; 0: there are no more. */
+INLINE int64_t next_lines(const Job *job, Ahead *ahead, int64_t most, const char **lines) {
     while (ahead->at >= ahead->end) {
-        if (ahead->unit == ahead->last) return 0;
-        int64_t size = weights_of(ahead->units, ahead->unit++, ahead->target, &ahead->at);
-        ahead->end = ahead->at + size;
+        if (ahead->unit < ahead->last) {
+            int64_t size = weights_of(job->units, ahead->unit++, job->target, &ahead->at);
+            ahead->end = ahead->at + size;
+        } else if (ahead->range < ahead->range_end) {
+            ahead->at = ahead->range;
+            ahead->range = ahead->end = ahead->range_end;
+        } else
+            return 0;
     }
     int64_t left = (ahead->end - ahead->at + LINE - 1) / LINE, count = left < most ? left : most;
     *lines = ahead->at;
@@ -197,65 +203,57 @@ INLINE int64_t next_lines(Ahead *ahead, int64_t most, const char **lines) {
     return count;
 }
 
-INLINE int64_t num_lines(const Units *units, int64_t first, int64_t last, const Target *target) {
-    int64_t lines = 0;
-    const char *start;
-    for (int64_t unit = first; unit < last; unit++)
-        lines += (weights_of(units, unit, target, &start) + LINE - 1) / LINE;
-    return lines < MOST_FETCHED ? lines : MOST_FETCHED;
+static void apply(const Job *job, int64_t unit) {
+    float *y = job->deltas + job->units->starts[unit] * job->num_out;
+    adapt(job->units, unit, job->target, job->x, 0, 1, y);
 }
 
-/* One panel with the rows start … stop-1, while `num_lines` lines of what is ahead are fetched. */
-static void multiply_panel(const Job *job, int64_t start, int64_t stop, int64_t column,
-                           const bf16 *panel, const float *bias, Ahead *ahead, int64_t num_lines) {
-    int64_t num_steps = job->num_in / STEP, num_turns = (stop - start + BLOCK - 1) / BLOCK;
-    int64_t lines_a_step = (num_lines + num_turns * num_steps - 1) / (num_turns * num_steps);
+/* One panel with the rows of one block, and the task's units, each as soon as it is fetched. */
+static void run_task(const Job *job, int64_t task, int64_t num_tasks) {
+    int64_t num_panels = job->num_out / PANEL, panel_size = PANEL * job->num_in;
+    int64_t start = task / num_panels * MANY_ROWS, column = task % num_panels * PANEL;
+    int64_t stop = start + MANY_ROWS < job->num_rows ? start + MANY_ROWS : job->num_rows;
+    const bf16 *panel = job->matrix + task % num_panels * panel_size;
+    const float *bias = job->bias ? job->bias + column : 0;
+    int64_t unit = task * job->num_units / num_tasks;
+    Ahead ahead = {.unit = unit, .last = (task + 1) * job->num_units / num_tasks};
+    int64_t num_lines = 0;
+    for (int64_t u = ahead.unit; u < ahead.last; u++) {
+        const char *first;
+        num_lines += (weights_of(job->units, u, job->target, &first) + LINE - 1) / LINE;
+    }
+    int64_t next = task + omp_get_num_threads(); /* that this thread will most likely take */
+    if (next < num_tasks) {
+        ahead.range = (const char *)(job->matrix + next % num_panels * panel_size);
+        ahead.range_end = ahead.range + panel_size * sizeof *panel;
+        num_lines += panel_size * sizeof *panel / LINE;
+    }
+    int64_t num_steps = job->num_in / STEP;
+    int64_t all_steps = num_steps * ((stop - start + BLOCK - 1) / BLOCK);
+    int64_t lines_a_step = (num_lines + all_steps - 1) / all_steps;
     for (int64_t row = start; row < stop; row += BLOCK) {
         const char *lines = 0;
-        int64_t due = lines_a_step * num_steps;
-        int64_t count = due ? next_lines(ahead, due, &lines) : 0;
+        int64_t due = lines_a_step * num_steps, count = next_lines(job, &ahead, due, &lines);
         int rows = stop - row < BLOCK ? (int)(stop - row) : BLOCK;
-        /* up to a step's lines past the end of the range: no harm */
+        /* up to a step's lines past the end of what lies together: no harm */
         multiply(rows, job, row, column, panel, bias, lines, (count + num_steps - 1) / num_steps);
         while (count && (due -= count) > 0) {
-            count = next_lines(ahead, due, &lines);
+            count = next_lines(job, &ahead, due, &lines);
             for (int64_t i = 0; i < count; i++) fetch(lines + i * LINE);
         }
+        for (; unit < ahead.unit - (ahead.at < ahead.end); unit++) apply(job, unit);
     }
+    for (; unit < ahead.last; unit++) apply(job, unit);
 }
 
-static void multiply_all(const Job *job, int64_t num_rows, const bf16 *matrix, const float *bias,
-                         const Units *units, const Target *target, float *deltas) {
-    int64_t num_in = job->num_in, num_out = job->num_out, num_units = units ? units->num_units : 0;
-    int64_t num_panels = num_out / PANEL, num_blocks = (num_rows + MANY_ROWS - 1) / MANY_ROWS;
-    int64_t num_tasks = num_panels * num_blocks, panel_lines = PANEL * num_in * 2 / LINE;
+static void multiply_all(const Job *job) {
+    int64_t num_blocks = (job->num_rows + MANY_ROWS - 1) / MANY_ROWS;
+    int64_t num_tasks = job->num_out / PANEL * num_blocks;
 #pragma omp parallel
     {
         begin();
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < num_tasks; task++) {
-            int64_t n = task % num_panels, start = task / num_panels * MANY_ROWS;
-            int64_t stop = start + MANY_ROWS < num_rows ? start + MANY_ROWS : num_rows;
-            int64_t unit = task * num_units / num_tasks, last = (task + 1) * num_units / num_tasks;
-            int64_t next = task + omp_get_num_threads(); /* that this thread will most likely take */
-            const bf16 *panel = matrix + n * PANEL * num_in;
-            Ahead ahead = {.units = units, .target = target, .unit = unit, .last = last};
-            int64_t lines = num_lines(units, unit, last, target);
-            if (next < num_tasks) {
-                ahead.at = (const char *)(matrix + next % num_panels * PANEL * num_in);
-                ahead.end = ahead.at + panel_lines * LINE;
-                lines += panel_lines;
-            }
-            multiply_panel(job, start, stop, n * PANEL, panel, bias ? bias + n * PANEL : 0, &ahead,
-                           lines);
-            for (; unit < last; unit++) {
-                if (!is_adapted(units, unit, target)) continue;
-                float *y = deltas + units->starts[unit] * num_out;
-                int64_t rows = units->starts[unit + 1] - units->starts[unit];
-                memset(y, 0, rows * num_out * sizeof *y);
-                adapt(units, unit, target, job->x, 0, y);
-            }
-        }
+        for (int64_t task = 0; task < num_tasks; task++) run_task(job, task, num_tasks);
         end();
     }
 }
@@ -264,15 +262,18 @@ static void multiply_all(const Job *job, int64_t num_rows, const bf16 *matrix, c
  * null. */
 void product(int64_t num_rows, int64_t num_in, int64_t num_out, const bf16 *x, const bf16 *matrix,
              const float *bias, bf16 *out) {
-    Job job = {num_in, num_out, x, 0, out};
-    multiply_all(&job, num_rows, matrix, bias, 0, 0, 0);
+    Job job = {.num_rows = num_rows, .num_in = num_in, .num_out = num_out,
+               .x = x, .matrix = matrix, .bias = bias, .rounded = out};
+    multiply_all(&job);
 }
 
 /* The same in float32, and of every unit that has an adapter what that adds: deltas (num_rows,
  * num_out), in the order of the units. */
 void adapted_product(int64_t num_rows, const Units *units, const Target *target, const bf16 *x,
                      const bf16 *matrix, const float *bias, float *out, float *deltas) {
-    Job job = {target->num_in, target->num_out, x, out, 0};
-    multiply_all(&job, num_rows, matrix, bias, units, target, deltas);
+    Job job = {.num_rows = num_rows, .num_in = target->num_in, .num_out = target->num_out,
+               .num_units = units->num_units, .x = x, .matrix = matrix, .bias = bias, .sums = out,
+               .units = units, .target = target, .deltas = deltas};
+    multiply_all(&job);
 }
 #endif
