@@ -153,6 +153,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     }
     if hasattr(library, "product"):
         types["product"] = (size,) * 3 + (address,) * 4
+        types["plain_product"] = types["product"]
         types["adapted_product"] = (size,) + (address,) * 7
     for name, arguments in types.items():
         function = getattr(library, name, None)

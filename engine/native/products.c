@@ -40,6 +40,8 @@ typedef struct {
     int64_t num_rows, num_in, num_out, num_units;
     const bf16 *x, *matrix;
     const float *bias;  /* null: none */
+    const float *shifts; /* of each row, taken off; null: none */
+    int is_plain;       /* the matrix is not packed */
     float *sums;        /* the result, */
     bf16 *rounded;      /* or this is */
     const Units *units; /* and the next two: only if there are units */
@@ -52,6 +54,12 @@ INLINE void put(const Job *job, int64_t place, __m512 v) {
         _mm512_storeu_ps(job->sums + place, v);
     else
         _mm256_storeu_si256((__m256i *)(job->rounded + place), (__m256i)_mm512_cvtneps_pbh(v));
+}
+
+/* Of 16 numbers of a row, what is there before anything is multiplied. */
+INLINE __m512 first_sum(const Job *job, int64_t row, const float *bias, int column) {
+    __m512 sum = bias ? _mm512_loadu_ps(bias + column) : _mm512_setzero_ps();
+    return job->shifts ? _mm512_sub_ps(sum, _mm512_set1_ps(job->shifts[row])) : sum;
 }
 
 INLINE void fetch(const char *line) { _mm_prefetch(line, _MM_HINT_T1); }
@@ -112,9 +120,10 @@ INLINE void multiply_tiles(int is_pair, int rows, const Job *job, int64_t row, i
     }
     for (int t = 0; t < (is_pair ? 4 : 2); t++)
         for (int i = 0; i < (is_pair ? 16 : rows); i++) {
-            __m512 v = _mm512_loadu_ps(sums[t] + 16 * i);
-            if (bias) v = _mm512_add_ps(v, _mm512_loadu_ps(bias + 16 * (t % 2)));
-            put(job, (row + t / 2 * 16 + i) * job->num_out + column + 16 * (t % 2), v);
+            int64_t to = row + t / 2 * 16 + i;
+            __m512 v = _mm512_add_ps(_mm512_loadu_ps(sums[t] + 16 * i),
+                                     first_sum(job, to, bias, 16 * (t % 2)));
+            put(job, to * job->num_out + column + 16 * (t % 2), v);
         }
 }
 
@@ -148,7 +157,7 @@ INLINE void multiply_vectors(const int rows, const Job *job, int64_t row, int64_
     const bf16 *x = job->x + row * num_in;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < 2; j++)
-            sums[i][j] = bias ? _mm512_loadu_ps(bias + 16 * j) : _mm512_setzero_ps();
+            sums[i][j] = first_sum(job, row + i, bias, 16 * j);
     for (int64_t k = 0; k < num_in; k += STEP, panel += STEP * PANEL) {
         for (int64_t i = 0; i < lines_a_step; i++, lines += LINE) fetch(lines);
         __m512bh left = (__m512bh)_mm512_loadu_si512(panel);
@@ -181,13 +190,14 @@ static void multiply(int rows, const Job *job, int64_t row, int64_t column, cons
 /* What is to be fetched: lines of the weights of some units, then those of one range of memory. */
 typedef struct {
     const char *at, *end; /* of what is being fetched */
-    int64_t unit, last;   /* units whose turn comes after it */
+    int64_t done, unit, last; /* units that are fetched; whose turn comes next; behind the last */
     const char *range, *range_end;
 } Ahead;
 
 /* The next lines, at most `most`, that lie together. Returns their number; 0: there are no more. */
 INLINE int64_t next_lines(const Job *job, Ahead *ahead, int64_t most, const char **lines) {
     while (ahead->at >= ahead->end) {
+        ahead->done = ahead->unit;
         if (ahead->unit < ahead->last) {
             int64_t size = weights_of(job->units, ahead->unit++, job->target, &ahead->at);
             ahead->end = ahead->at + size;
@@ -208,15 +218,33 @@ static void apply(const Job *job, int64_t unit) {
     adapt(job->units, unit, job->target, job->x, 0, 1, y);
 }
 
+/* PANEL rows of a plain matrix, as a panel. */
+static void pack(const bf16 *rows, int64_t num_in, bf16 *panel) {
+    for (int64_t k = 0; k < num_in; k += 2 * LANES)
+        for (int half = 0; half < PANEL; half += LANES) {
+            veci pairs[LANES];
+            for (int i = 0; i < LANES; i++)
+                memcpy(&pairs[i], rows + (half + i) * num_in + k, sizeof *pairs);
+            transpose(pairs);
+            for (int i = 0; i < LANES; i++)
+                memcpy(panel + (k + 2 * i) * PANEL + 2 * half, &pairs[i], sizeof *pairs);
+        }
+}
+
 /* One panel with the rows of one block, and the task's units, each as soon as it is fetched. */
 static void run_task(const Job *job, int64_t task, int64_t num_tasks) {
     int64_t num_panels = job->num_out / PANEL, panel_size = PANEL * job->num_in;
     int64_t start = task / num_panels * MANY_ROWS, column = task % num_panels * PANEL;
     int64_t stop = start + MANY_ROWS < job->num_rows ? start + MANY_ROWS : job->num_rows;
     const bf16 *panel = job->matrix + task % num_panels * panel_size;
+    bf16 packed[job->is_plain ? panel_size : 1] __attribute__((aligned(64)));
+    if (job->is_plain) {
+        pack(panel, job->num_in, packed);
+        panel = packed;
+    }
     const float *bias = job->bias ? job->bias + column : 0;
     int64_t unit = task * job->num_units / num_tasks;
-    Ahead ahead = {.unit = unit, .last = (task + 1) * job->num_units / num_tasks};
+    Ahead ahead = {.done = unit, .unit = unit, .last = (task + 1) * job->num_units / num_tasks};
     int64_t num_lines = 0;
     for (int64_t u = ahead.unit; u < ahead.last; u++) {
         const char *first;
@@ -235,13 +263,14 @@ static void run_task(const Job *job, int64_t task, int64_t num_tasks) {
         const char *lines = 0;
         int64_t due = lines_a_step * num_steps, count = next_lines(job, &ahead, due, &lines);
         int rows = stop - row < BLOCK ? (int)(stop - row) : BLOCK;
-        /* up to a step's lines past the end of what lies together: no harm */
-        multiply(rows, job, row, column, panel, bias, lines, (count + num_steps - 1) / num_steps);
-        while (count && (due -= count) > 0) {
-            count = next_lines(job, &ahead, due, &lines);
-            for (int64_t i = 0; i < count; i++) fetch(lines + i * LINE);
+        int64_t a_step = count / num_steps;
+        multiply(rows, job, row, column, panel, bias, lines, a_step);
+        for (int64_t i = a_step * num_steps; count; i = 0) { /* what did not go evenly with steps */
+            for (; i < count; i++) fetch(lines + i * LINE);
+            due -= count;
+            count = due ? next_lines(job, &ahead, due, &lines) : 0;
         }
-        for (; unit < ahead.unit - (ahead.at < ahead.end); unit++) apply(job, unit);
+        for (; unit < ahead.done; unit++) apply(job, unit);
     }
     for (; unit < ahead.last; unit++) apply(job, unit);
 }
@@ -267,7 +296,15 @@ void product(int64_t num_rows, int64_t num_in, int64_t num_out, const bf16 *x, c
     multiply_all(&job);
 }
 
-/* The same in float32, and of every unit that has an adapter what that adds: deltas (num_rows,
+/* out = x times a matrix that lies as torch has it, (num_out, num_in), less each row's shift. */
+void plain_product(int64_t num_rows, int64_t num_in, int64_t num_out, const bf16 *x,
+                   const bf16 *matrix, const float *shifts, bf16 *out) {
+    Job job = {.num_rows = num_rows, .num_in = num_in, .num_out = num_out, .x = x,
+               .matrix = matrix, .is_plain = 1, .shifts = shifts, .rounded = out};
+    multiply_all(&job);
+}
+
+/* As `product`, in float32, and of every unit that has an adapter what that adds: deltas (num_rows,
  * num_out), in the order of the units. */
 void adapted_product(int64_t num_rows, const Units *units, const Target *target, const bf16 *x,
                      const bf16 *matrix, const float *bias, float *out, float *deltas) {

@@ -76,6 +76,32 @@ INLINE vec sum_each(vec *v) {
 #undef LOWS
 #undef LOW
 }
+/* Rows and columns of 16 by 16 numbers change places: quarter by quarter, at every size. */
+INLINE void transpose(veci *v) {
+#define LOW(i, w) (i & w ? LANES + (i & ~w) : i)
+#define HIGH(i, w) (i & w ? LANES + i : i | w)
+#define ALL(f, w)                                                                             \
+    {f(0, w), f(1, w), f(2, w),  f(3, w),  f(4, w),  f(5, w),  f(6, w),  f(7, w),             \
+     f(8, w), f(9, w), f(10, w), f(11, w), f(12, w), f(13, w), f(14, w), f(15, w)}
+#define SWAP(w)                                                   \
+    do {                                                          \
+        const veci low = ALL(LOW, w), high = ALL(HIGH, w);        \
+        for (int i = 0; i < LANES; i++)                           \
+            if (!(i & w)) {                                       \
+                veci a = v[i], b = v[i + w];                      \
+                v[i] = __builtin_shuffle(a, b, low);              \
+                v[i + w] = __builtin_shuffle(a, b, high);         \
+            }                                                     \
+    } while (0)
+    SWAP(8);
+    SWAP(4);
+    SWAP(2);
+    SWAP(1);
+#undef SWAP
+#undef ALL
+#undef HIGH
+#undef LOW
+}
 /* e^x, within 2 units in the last place; 0 below -80, so that nothing is denormal, which is slow. */
 INLINE vec exponential(vec x) {
     veci low = x < -80.0f, high = x > 88.0f;

@@ -23,6 +23,7 @@ from ..native.build import native
 from ..native.structs import Attending, address
 from .attention import Chunk, ChunkSegment, chunk_segment
 from .kv_arena import KvArena
+from .projection import PANEL, most_rows
 from .runner import ModelRunner, head_dim_of
 
 PAIRS = 32  # numbers that kernels.c multiplies at once, two in each lane: sizes are multiples of it
@@ -139,6 +140,17 @@ class NativeRunner(ModelRunner):
             norm = address(self._norm_after(index))
             call.after_residual(units, *product.addresses, sums, norm, epsilon, normed)
         return h
+
+    def logits(self, hidden: Tensor, shifts: Tensor) -> Tensor:
+        """As ModelRunner's; the head stays as it is, for the embeddings may be the same numbers."""
+        num_out, num_in = self._head.weight.shape
+        if len(hidden) > most_rows() or num_out % PANEL or num_in % PANEL:
+            return super().logits(hidden, shifts)
+        shifts, hidden = shifts.to(self.dtype).float(), hidden.contiguous()
+        out = hidden.new_empty(len(hidden), num_out)
+        arrays = (hidden, self._head.weight, shifts, out)
+        self._kernels.plain_product(len(hidden), num_in, num_out, *map(address, arrays))
+        return out
 
     def _product(
         self, index: int, fused: str, x: Tensor, lora: UnitPlan, room: Tensor

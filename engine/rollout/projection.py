@@ -32,18 +32,22 @@ FEW_ROWS = 160  # by tiles ours was faster with 128 rows, oneDNN's with 512, on 
 PANEL = 32  # as in products.c
 
 
+def most_rows() -> int:
+    """That are multiplied by a product of ours; 0: there are none."""
+    return {"": 0, "tiles": FEW_ROWS, "vectors": sys.maxsize}[native().products]
+
+
 class Projection:
     """One or several linear layers of the same input, as one product."""
 
     def __init__(self, modules: Sequence[Any]) -> None:
         """Takes the modules' weights over: on the CPU they have none of their own afterwards."""
         weight = torch.cat([module.weight.data for module in modules])
-        biases = [module.bias.data for module in modules if module.bias is not None]
-        self._bias = torch.cat(biases) if biases else None
+        self._bias = _bias_of(modules)
         self._wide_bias = None if self._bias is None else self._bias.float()
         self._shape = weight.shape
         self._is_packed = False  # by oneDNN
-        self._address, self._most_rows = 0, 0  # where our products find it, and for how many rows
+        self._address = 0  # where our products find it
         if _can_pack(weight):
             self._pack(weight)
             for module in modules:
@@ -58,12 +62,12 @@ class Projection:
         by = native().products if not any(size % PANEL for size in weight.shape) else ""
         if by == "vectors":
             self._weight = _panels(weight)
-            self._address, self._most_rows = address(self._weight), sys.maxsize
+            self._address = address(self._weight)
             return
         self._is_packed = True
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
         if by == "tiles":
-            self._address, self._most_rows = _known_address(weight, self._weight), FEW_ROWS
+            self._address = _known_address(weight, self._weight)
 
     @property
     def num_out(self) -> int:
@@ -88,6 +92,7 @@ class Projection:
         """
         if not self._is_ours(x):
             return self(x), None
+        assert x.is_contiguous() and room.numel() >= 2 * len(x) * self.num_out
         kernels = native().kernels
         assert kernels is not None
         matrix, bias = self._address, address(self._wide_bias)
@@ -98,7 +103,9 @@ class Projection:
         return sums, deltas
 
     def _is_ours(self, x: Tensor) -> bool:
-        return bool(self._address) and len(x) <= self._most_rows
+        """Also checks what the kernels trust in."""
+        assert x.ndim == 2 and x.shape[1] == self._shape[1], f"{tuple(x.shape)} by {self._shape}"
+        return bool(self._address) and x.dtype == torch.bfloat16 and len(x) <= most_rows()
 
     def _product(self, x: Tensor) -> Tensor:
         kernels, (num_out, num_in) = native().kernels, self._shape
@@ -107,6 +114,14 @@ class Projection:
         arrays = address(x), self._address, address(self._wide_bias), address(out)
         kernels.product(len(x), num_in, num_out, *arrays)
         return out
+
+
+def _bias_of(modules: Sequence[Any]) -> Tensor | None:
+    """Of all modules; zeros of those that have none while others do."""
+    if all(module.bias is None for module in modules):
+        return None
+    biases = [m.weight.new_zeros(len(m.weight)) if m.bias is None else m.bias.data for m in modules]
+    return torch.cat(biases)
 
 
 def _panels(weight: Tensor) -> Tensor:

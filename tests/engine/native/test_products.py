@@ -59,6 +59,17 @@ def test_rows_are_multiplied(kernels: Any, num_rows: int, has_bias: bool) -> Non
     assert (out[-1] == 7.0).all()  # nothing else is written
 
 
+@pytest.mark.parametrize("num_rows", [1, 13, 33, 257])
+def test_a_plain_matrix_is_multiplied_and_shifts_are_taken_off(kernels: Any, num_rows: int) -> None:
+    torch.manual_seed(num_rows)
+    x, weight, shifts = some(num_rows, 160), some(96, 160), 40 * torch.randn(num_rows)
+    out = some(num_rows, 96)
+    kernels.plain_product(num_rows, 160, 96, *map(address, (x, weight, shifts, out)))
+    wanted = x.float() @ weight.float().T - shifts[:, None]
+    torch.testing.assert_close(out.float(), wanted, rtol=1e-2, atol=1e-2)
+    assert (out.float() - wanted).abs().mean() < 3e-3 * wanted.abs().mean()
+
+
 @pytest.mark.parametrize("fused", ["qkv", "o", "gate_up", "down"])
 @pytest.mark.parametrize("copies", [1, 20])
 def test_adapters_are_applied_beside_the_product(kernels: Any, fused: str, copies: int) -> None:
@@ -100,6 +111,24 @@ def test_a_projection_multiplies_few_rows_as_many(num_rows: int, has_bias: bool)
         assert product._address
         got = product(x)
     torch.testing.assert_close(got.float(), wanted, rtol=1e-2, atol=1e-2)
+
+
+def test_a_module_without_a_bias_beside_one_that_has_one() -> None:
+    with_bias, without = layers(64, num_in=96, bias=True)[0], layers(32, num_in=96)[0]
+    x = torch.randn(5, 96).bfloat16()
+    with torch.inference_mode():
+        wanted = torch.cat([with_bias(x), without(x)], 1)
+        got = Projection([with_bias, without])(x)
+    torch.testing.assert_close(got.float(), wanted.float(), rtol=1e-2, atol=1e-2)
+
+
+@needs_products
+def test_rows_of_another_width_are_refused() -> None:
+    product = Projection(layers(64, num_in=96))
+    with pytest.raises(AssertionError, match="64"):
+        product(some(7, 64))
+    with pytest.raises(AssertionError):
+        product(some(2, 7, 96))
 
 
 @pytest.mark.skipif(native().products != "tiles", reason="no AMX on this processor")

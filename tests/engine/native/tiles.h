@@ -1,6 +1,7 @@
 /* The tiles of AMX in plain C, so that what is written for them runs where there are none. */
 #include <immintrin.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define __AMX_BF16__ 1
@@ -43,12 +44,16 @@ static inline float tile_number(const uint8_t *at) {
     memcpy(&number, &bits, 4);
     return number;
 }
+/* Sizes that do not fit end the program, as the processor would. */
 static inline void tile_multiply(int c, int a, int b) {
+    if (tile_rows[a] != tile_rows[c] || tile_bytes[b] != tile_bytes[c] ||
+        tile_bytes[a] != 4 * tile_rows[b])
+        abort();
     for (int m = 0; m < tile_rows[c]; m++)
         for (int n = 0; n < tile_bytes[c] / 4; n++) {
             float sum;
             memcpy(&sum, tile_data[c][m] + 4 * n, 4);
-            for (int k = 0; k < tile_bytes[a] / 2 && k / 2 < tile_rows[b]; k++)
+            for (int k = 0; k < tile_bytes[a] / 2; k++)
                 sum += tile_number(tile_data[a][m] + 2 * k) *
                        tile_number(tile_data[b][k / 2] + 4 * n + 2 * (k % 2));
             memcpy(tile_data[c][m] + 4 * n, &sum, 4);
