@@ -18,6 +18,7 @@ from typing import Any
 from .json_objects import canonical_object
 
 SHOWN_CHARACTERS = 60
+EXACT = 2.0**53  # whole numbers below it are those that were sent
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.I | re.A)
 _REFUSED = ("Cc", "Cs", "Zl", "Zp")  # Unicode categories
 # Embeddings, overrides and isolates: with them a name can show as another one.
@@ -78,12 +79,14 @@ def text(value: Any, max_length: int, *, is_multiline: bool = False) -> str:
 def number(value: Any, limits: Mapping[str, Any], *, is_whole: bool) -> Any:
     """A number, or its text, within the limits. Raises ValueError with the full sentence."""
     found = _parse_number(value, is_whole)
+    # where digits would be made up, or fill a page, it is quoted as it was sent
+    said = f"{found:,}" if abs(found) < EXACT else shown(value)
     if "above" in limits and not found > limits["above"]:
-        raise ValueError(f"Must be above {limits['above']:,}, not {found:,}.")
+        raise ValueError(f"Must be above {limits['above']:,}, not {said}.")
     if "low" in limits and found < limits["low"]:
-        raise ValueError(f"Must be at least {limits['low']:,}, not {found:,}.")
+        raise ValueError(f"Must be at least {limits['low']:,}, not {said}.")
     if "high" in limits and found > limits["high"]:
-        raise ValueError(f"Must be at most {limits['high']:,}, not {found:,}.")
+        raise ValueError(f"Must be at most {limits['high']:,}, not {said}.")
     return found
 
 
