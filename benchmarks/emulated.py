@@ -197,7 +197,7 @@ def main() -> int:
     options = parser.parse_args()
     options.tasks = options.tasks or (6 if options.quick else 32)
     options.steps = options.steps or (1 if options.quick else 3)
-    options.planned_tasks, options.plans = (1_000, 5 if options.quick else 50)
+    options.planned_tasks, options.plans = (1_000, 5 if options.quick else 200)
     leave_in_order()
     with tempfile.TemporaryDirectory(prefix="marlaas-emulated-") as folder:
         rows, more = measure(options, Path(folder))
