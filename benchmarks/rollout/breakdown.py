@@ -74,7 +74,9 @@ def _timed() -> Iterator[_Timers]:
     timers = _Timers()
     places: list[tuple[str, Any, str]] = [
         ("linear layers", Projection, "__call__"),
+        ("linear layers", Projection, "with_adapters"),
         ("linear layers", ModelRunner, "logits"),
+        ("linear layers", NativeRunner, "logits"),
         ("between them", ModelRunner, "forward"),
         ("between them", NativeRunner, "forward"),
         ("sampling", SamplingBatch, "draw"),
