@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from django.db.models import Count, Q
@@ -13,11 +12,8 @@ from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from engine.config import FIELDS
 from jobs.models import Task, Tenant
 from jobs.services.tenants import QUOTAS, set_quotas
-
-MAX_RANK = FIELDS["lora_rank"].metadata["high"]
 
 
 class IsOperator(BasePermission):
@@ -31,8 +27,8 @@ class IsOperator(BasePermission):
 
 
 class OperatedTenantSerializer(serializers.ModelSerializer[Tenant]):
-    weight = serializers.FloatField(min_value=0.01, max_value=1000)
-    max_lora_rank = serializers.IntegerField(min_value=1, max_value=MAX_RANK)
+    """Quotas have the limits and the help of their columns."""
+
     num_members = serializers.IntegerField(read_only=True)
     num_running = serializers.IntegerField(read_only=True, help_text="running or paused tasks")
     num_queued = serializers.IntegerField(read_only=True)
@@ -41,12 +37,6 @@ class OperatedTenantSerializer(serializers.ModelSerializer[Tenant]):
         model = Tenant
         fields = ("slug", "name", *QUOTAS, "num_members", "num_running", "num_queued", "created_at")
         read_only_fields = ("slug", "name", "created_at")
-
-    def validate_weight(self, value: float) -> float:
-        """Text such as "nan" passes the limits."""
-        if not math.isfinite(value):
-            raise serializers.ValidationError("Must be a finite number.")
-        return value
 
 
 class _Operated:

@@ -37,6 +37,9 @@ def test_the_document_tells_limits_errors_and_the_token() -> None:
     assert config["loss_type"]["enum"] == ["grpo", "dr_grpo", "dapo"]
     assert "| 409 | `conflict` |" in document["info"]["description"]
     assert set(schemas["Error"]["properties"]) >= {"code", "message", "fields", "lines"}
+    quotas = schemas["PatchedOperatedTenantRequest"]["properties"]
+    assert (quotas["weight"]["minimum"], quotas["weight"]["maximum"]) == (0.01, 1000)
+    assert quotas["tokens_per_day"]["maximum"] == 10**15
     for operations in document["paths"].values():
         for operation in operations.values():
             assert "4XX" in operation["responses"]
