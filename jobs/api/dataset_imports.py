@@ -13,11 +13,11 @@ from rest_framework.response import Response
 from engine.parameters import shown
 from jobs.models import DatasetImport
 from jobs.services.dataset_imports import start_source
-from jobs.services.imports.options import parse_options
-from jobs.services.imports.sources import parse_source
+from jobs.services.imports.options import Options, parse_options
+from jobs.services.imports.sources import SOURCES, parse_source
 from jobs.services.tenants import choose_tenant
 
-from .views import OwnedList, OwnedView, body_fields
+from .views import OwnedList, OwnedView, body_fields, refuse_unknown
 
 
 class ImportSerializer(serializers.ModelSerializer[DatasetImport]):
@@ -76,13 +76,17 @@ class Imports(OwnedList):
         }
         if errors:
             raise ValidationError(errors)
+        source, options = fields.get("source", {}), fields.get("options", {})
+        chosen = parse_source(source)
+        refuse_unknown(source, ("kind", *SOURCES[chosen["kind"]]), "source")
+        refuse_unknown(options, tuple(Options().to_json()), "options")
         tenant = choose_tenant(request.user, fields.get("tenant"))
         row = start_source(
             tenant=tenant,
             user=request.user,
             name=fields.get("name"),
-            source=parse_source(fields.get("source", {})),
-            options=parse_options(fields.get("options", {})),
+            source=chosen,
+            options=parse_options(options),
         )
         return Response(ImportSerializer(row).data, status=202)
 

@@ -21,11 +21,12 @@ from jobs.services.tenants import choose_tenant
 
 from .dataset_imports import ImportSerializer
 from .parsers import UploadParser
-from .views import OwnedList, OwnedView, find, whole_number, whole_parameter
+from .views import OwnedList, OwnedView, body_fields, find, whole_number, whole_parameter
 
 MAX_PREVIEW_ROWS = 100
 MAX_ROW_NUMBER = 10_000_000
 OPTIONS = ("kind", "on_bad_rows", "encoding", "format", "mapping", "eval_fraction", "has_header")
+FILE_FIELDS = ("file", *OPTIONS, "csrfmiddlewaretoken")  # the last one is sent by forms of pages
 
 
 class DatasetSerializer(serializers.ModelSerializer[Dataset]):
@@ -158,6 +159,7 @@ class Datasets(OwnedList):
 
         A large file is read after the answer: ask `/dataset-imports/{id}` how far it is.
         """
+        body_fields(request, ("name", "tenant", *FILE_FIELDS))
         name = request.data.get("name")
         file = _file(request, {} if name else {"name": ["Is required."]})
         tenant = choose_tenant(request.user, request.data.get("tenant"))
@@ -197,6 +199,7 @@ class FilePreview(generics.GenericAPIView):
     @extend_schema(request=HeadSerializer, responses=FilePreviewSerializer)
     def post(self, request: Request) -> Response:
         """Format, encoding, columns, mapping, first rows and warnings of a file or its head."""
+        body_fields(request, (*FILE_FIELDS, "file_name", "is_head", "tail", "size"))
         file = _file(request, {})
         name = request.data.get("file_name") or file.name
         is_head = str(request.data.get("is_head", "")).lower() in ("true", "1", "on")

@@ -15,6 +15,8 @@ from rest_framework.response import Response
 from jobs.models import Task, Tenant
 from jobs.services.tenants import QUOTAS, set_quotas
 
+from .views import body_fields
+
 
 class IsOperator(BasePermission):
     """Staff only; for everybody else these endpoints do not exist."""
@@ -68,7 +70,8 @@ class OperatedTenant(_Operated, generics.RetrieveAPIView[Tenant]):
     def patch(self, request: Request, slug: str) -> Response:
         """Change quotas; fields left out stay. 0 means no limit, except for weight and rank."""
         tenant = self.get_object()
-        changes = OperatedTenantSerializer(tenant, data=request.data, partial=True)
+        wanted = body_fields(request, QUOTAS)
+        changes = OperatedTenantSerializer(tenant, data=wanted, partial=True)
         changes.is_valid(raise_exception=True)
         set_quotas(tenant, changes.validated_data, by=request.user)
         return Response(OperatedTenantSerializer(self.get_object()).data)

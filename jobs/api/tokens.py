@@ -17,6 +17,7 @@ from jobs.models import TokenLabel
 from jobs.services.accounts import DEFAULT_DAYS, make_token, revoke_token
 
 from .throttles import NewTokens
+from .views import body_fields
 
 MAX_DAYS = 365
 
@@ -59,7 +60,8 @@ class Tokens(APIView):
     @extend_schema(request=NewTokenSerializer, responses={201: MadeTokenSerializer})
     def post(self, request: Request) -> Response:
         """Make one. The answer is the only place where the token itself is shown."""
-        wanted = NewTokenSerializer(data=request.data)
+        fields = body_fields(request, ("name", "expires_in_days"))
+        wanted = NewTokenSerializer(data=fields)
         wanted.is_valid(raise_exception=True)
         values = wanted.validated_data
         token, label, secret = make_token(request.user, values["name"], values["expires_in_days"])

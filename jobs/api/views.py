@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from django.db.models import QuerySet
@@ -14,7 +15,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from engine.parameters import shown
+from engine.parameters import shown, unknown
 from jobs.models import Task
 from jobs.models.tenancy import TenantQuerySet
 
@@ -70,15 +71,30 @@ def whole_parameter(name: str, help: str, low: int, high: int) -> OpenApiParamet
 
 
 def body_fields(request: Request, known: tuple[str, ...]) -> dict[str, Any]:
-    """The JSON object of the body. Raises: ValidationError naming fields that do not exist."""
+    """The JSON object, or the form, of the body.
+
+    Every view that writes reads its fields through this, so that none is ignored in silence.
+    Raises: ValidationError naming fields that do not exist.
+    """
     data = request.data if request.data != "" else {}
     if not isinstance(data, dict):
         raise ValidationError({"body": [f"Must be an object, not {shown(data)}."]})
-    unknown = [key for key in data if key not in known]
-    if unknown:
-        message = f"There is no such field; there are {', '.join(known)}."
-        raise ValidationError({key[:100]: [message] for key in unknown[:20]})
+    refuse_unknown(data, known)
     return data
+
+
+def refuse_unknown(fields: Mapping[str, Any], known: Sequence[str], path: str = "") -> None:
+    """Raises: ValidationError naming fields that do not exist; path: of the object they are in."""
+    wrong = [key for key in fields if key not in known]
+    if wrong:
+        there_are = f"There are {', '.join(known)}." if known else "None is taken here."
+        start = f"{path}." if path else ""
+        raise ValidationError(
+            {
+                f"{start}{key[:100]}": [f"{unknown('field', key, known, {})} {there_are}"]
+                for key in wrong[:20]
+            }
+        )
 
 
 class JSONErrors(APIView):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.errors import SpecError
-from engine.parameters import shown, text
+from engine.parameters import shown, text, unknown
 from engine.rewards import dump_graders, parse_graders
 from engine.rewards.python_source import MAX_SOURCE_BYTES
 from jobs.models import Dataset, Tenant, User
@@ -15,6 +15,7 @@ from jobs.services.graders import resolve_graders
 from jobs.services.tenants import require_writer
 
 MAX_SAMPLES = 20
+SAMPLE_FIELDS = ("completion", "row")
 MAX_COMPLETION_CHARACTERS = 50_000
 TRY_S = 60.0  # a judge may think; the first sandbox of an installation is built
 CHECK_S = 20.0
@@ -74,6 +75,9 @@ def _checked(samples: Any) -> list[dict[str, Any]]:
             message = 'Must be like {"completion": "It is 4.", "row": {"answer": "4"}}.'
             errors[f"samples.{place}"] = [message]
             continue
+        for key in [key for key in sample if key not in SAMPLE_FIELDS][:20]:
+            sentence = unknown("field", key, SAMPLE_FIELDS, {})
+            errors[f"samples.{place}.{key[:100]}"] = [sentence]
         completion = sample.get("completion", "")
         if not isinstance(completion, str) or len(completion) > MAX_COMPLETION_CHARACTERS:
             message = f"Must be text of at most {MAX_COMPLETION_CHARACTERS:,} characters."

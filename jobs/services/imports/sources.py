@@ -28,6 +28,11 @@ MAX_HUB_ROWS = 1_000_000
 TIMEOUT_S = 3600.0
 POLL_S = 0.5
 MAX_TOLD = 1_500  # characters of a process's last words
+# What each kind of source is told, in the order of its script's arguments
+SOURCES = {
+    "reasoning_gym": ("task", "seed", "size"),
+    "hub": ("id", "config", "split", "revision", "max_rows"),
+}
 _TASK = re.compile(r"[a-z0-9_]{1,60}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _WORD = re.compile(r"[\w.-]{0,100}")
@@ -164,12 +169,8 @@ def _runs(child: subprocess.Popen[bytes]) -> bool:
 
 
 def _command(source: Mapping[str, Any]) -> list[str]:
-    if source["kind"] == "hub":
-        names = ("id", "config", "split", "revision", "max_rows")
-        script = "hub_child.py"
-    else:
-        names, script = ("task", "seed", "size"), "reasoning_gym_child.py"  # type: ignore[assignment]
-    return [sys.executable, "-I", str(HERE / script), *(str(source[name]) for name in names)]
+    values = [str(source[name]) for name in SOURCES[source["kind"]]]
+    return [sys.executable, "-I", str(HERE / f"{source['kind']}_child.py"), *values]
 
 
 def _environment(home: str) -> dict[str, str]:

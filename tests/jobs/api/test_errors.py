@@ -131,13 +131,77 @@ def test_a_field_that_does_not_exist_is_refused(world: Any, api: APIClient) -> N
     response = api.post("/api/v1/tasks", {"nmae": "x"})
     assert response.json()["fields"] == {
         "nmae": [
-            "There is no such field; there are name, base_model, dataset, config, graders,"
-            " priority, tenant."
+            "There is no field 'nmae'. Did you mean name? There are name, base_model, dataset,"
+            " config, graders, priority, tenant."
         ]
     }
     for verb in ("cancel", "pause", "resume", "clone"):
         response = api.post(f"/api/v1/tasks/{world.task.pk}/{verb}", {"reason": "x"})
         assert (response.status_code, set(response.json()["fields"])) == (400, {"reason"})
+    assert "There is no field 'reason'. " in response.json()["fields"]["reason"][0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "wrong", "meant"),
+    [
+        ("patch", "operator/tenants/acme", {"wieght": 2}, "wieght", "weight"),
+        ("patch", "operator/tenants/acme", {"slug": "x"}, "slug", ""),
+        ("post", "tokens", {"name": "x", "expires_in_day": 1}, "expires_in_day", "expires_in_days"),
+        ("post", "graders", {"nmae": "x"}, "nmae", "name"),
+        ("post", "graders/check", {"sourc": "x"}, "sourc", "source"),
+        ("post", "secrets", {"hosts": "x"}, "hosts", "host"),
+        ("post", "preflights", {"grader": []}, "grader", "graders"),
+        (
+            "post",
+            "dataset-imports",
+            {"name": "x", "source": {"kind": "hub", "id": "a/b", "max_row": 1}},
+            "source.max_row",
+            "max_rows",
+        ),
+        (
+            "post",
+            "dataset-imports",
+            {"name": "x", "source": {"kind": "hub", "id": "a/b"}, "options": {"encodng": "x"}},
+            "options.encodng",
+            "encoding",
+        ),
+        (
+            "post",
+            "graders/try",
+            {"graders": [{"type": "numeric"}], "samples": [{"complet": "x"}]},
+            "samples.0.complet",
+            "completion",
+        ),
+    ],
+)
+def test_no_field_of_a_request_is_ignored(
+    world: Any,
+    client_of: Any,
+    alice: Any,
+    method: str,
+    path: str,
+    body: dict[str, Any],
+    wrong: str,
+    meant: str,
+) -> None:
+    alice.is_staff = True
+    alice.save()
+    response = getattr(client_of(alice), method)(f"/api/v1/{path}", body)
+    assert response.status_code == 400
+    assert list(response.json()["fields"]) == [wrong]
+    (sentence,) = response.json()["fields"][wrong]
+    assert sentence.startswith(f"There is no field '{wrong.rpartition('.')[2]}'.")
+    assert f"Did you mean {meant}?" in sentence if meant else "There are weight" in sentence
+
+
+@pytest.mark.parametrize("path", ["datasets", "datasets/preview"])
+def test_no_field_of_an_upload_is_ignored(api: APIClient, path: str) -> None:
+    form = {"name": "x", "file": io.BytesIO(b"{}"), "encodng": "utf-8"}
+    if path != "datasets":
+        del form["name"]
+    response = api.post(f"/api/v1/{path}", form, format="multipart")
+    assert (response.status_code, list(response.json()["fields"])) == (400, ["encodng"])
+    assert "Did you mean encoding?" in response.json()["fields"]["encodng"][0]
 
 
 @pytest.mark.parametrize("key", ["", "x" * 101, "a\tb"])

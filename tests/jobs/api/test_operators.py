@@ -35,9 +35,9 @@ def test_an_operator_sees_every_tenant_with_its_use(
 
 def test_an_operator_sets_quotas_and_nothing_else(operator: Any, acme: Any) -> None:
     url = "/api/v1/operator/tenants/acme"
-    response = operator.patch(
-        url, {"max_concurrent_tasks": 9, "tokens_per_day": 10**9, "weight": 2, "slug": "renamed"}
-    )
+    changes = {"max_concurrent_tasks": 9, "tokens_per_day": 10**9, "weight": 2}
+    assert operator.patch(url, {**changes, "slug": "renamed"}).status_code == 400
+    response = operator.patch(url, changes)
     assert response.status_code == 200
     acme.refresh_from_db()
     assert (acme.max_concurrent_tasks, acme.tokens_per_day, acme.weight) == (9, 10**9, 2.0)
