@@ -141,8 +141,7 @@ def _unopened_reason(world: World, task: TaskView) -> str:
         return f"waiting for other tasks: the policy is {world.policy.name}"
     if tenant.is_full:
         return "storage quota used: no step is begun; ask an operator to raise it"
-    quota = f"{tenant.tokens_per_day:,}"
-    return f"daily token quota used: {quota} of {quota}; resets at 00:00 UTC"
+    return f"daily token quota of {tenant.tokens_per_day:,} used; resets at 00:00 UTC"
 
 
 def _rollout_explanation(

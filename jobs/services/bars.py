@@ -1,6 +1,7 @@
 """What keeps tasks from beginning anything, so that nobody can say how long it will take.
 
-Told in half a sentence that goes on after "nobody can say: ", and names no other tenant.
+Told in half a sentence that goes on after "nobody can say: ", or that begins with "not before "
+where the time is known. It names no other tenant.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from django.conf import settings
 from engine.manager.policy import POLICIES, Policy
 from jobs.models import Task, Tenant, TokenUsage, Worker
 from jobs.services import storage
+from jobs.services.estimates import NOT_BEFORE
 
 
 class Bars:
@@ -58,7 +60,7 @@ class Bars:
         if storage.is_full(tenant):
             return "your organisation's storage quota is used"
         if 0 < tenant.tokens_per_day <= self._tokens.get(tenant.pk, 0):
-            return "your organisation's tokens of today are used"
+            return f"{NOT_BEFORE}00:00 UTC: your organisation's tokens of today are used"
         return ""
 
 

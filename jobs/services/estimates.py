@@ -23,6 +23,7 @@ GUESSED_SPREAD = 1.5  # of what is only known of others' tasks: theirs may diffe
 HELD_AGAIN = 5.0
 HELD_FROM_S = 2.0  # every step waits for the next plan
 NOBODY = "nobody can say: "
+NOT_BEFORE = "not before "  # begins a bar that tells a time, which somebody can say
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Facts:
     held_s: float = 0.0  # for so long
     round_s: float = 0.0  # in which the trainers do one step of every task that runs
     num_preferred: int = 0  # of the tenant's own tasks, those that go first
-    bar: str = ""  # why nothing of the task may begin, be it its next step; "" if it may
+    # Why nothing of the task may begin, be it its next step, or until when; "" if it may
+    bar: str = ""
     later_bar: str = ""  # the same of the steps after the present one
 
 
@@ -86,7 +88,7 @@ def why_no_step(facts: Facts) -> str:
     if not facts.steps_left:
         return f"{NOBODY}all steps are done, and the task is about to end"
     if facts.bar and facts.stage != "training":
-        return f"{NOBODY}{facts.bar}"
+        return _barred(facts.bar)
     if not facts.rollout_s or not facts.pass_s:
         return f"{NOBODY}no step was trained yet"
     if facts.is_held and facts.num_preferred and facts.held_s > _usual_hold(facts).high_s:
@@ -99,7 +101,11 @@ def why_no_step(facts: Facts) -> str:
 def why_no_task(facts: Facts) -> str:
     """Why `task_left` is None, as a sentence; "" if it is a range."""
     later = facts.bar or facts.later_bar
-    return why_no_step(facts) or (f"{NOBODY}{later}" if later and facts.steps_left > 1 else "")
+    return why_no_step(facts) or (_barred(later) if later and facts.steps_left > 1 else "")
+
+
+def _barred(bar: str) -> str:
+    return bar if bar.startswith(NOT_BEFORE) else f"{NOBODY}{bar}"
 
 
 def _usual_hold(facts: Facts) -> Range:

@@ -192,7 +192,7 @@ def test_missing_workers_are_named_by_what_they_would_serve() -> None:
 
 
 def test_a_used_up_quota_is_explained_without_a_running_total() -> None:
-    reason = "daily token quota used: 1,000,000 of 1,000,000; resets at 00:00 UTC"
+    reason = "daily token quota of 1,000,000 used; resets at 00:00 UTC"
     for used in (1_000_000, 1_234_567):
         tenants = (tenant(tokens_per_day=1_000_000, tokens_today=used),)
         assert explained(task(), tenants=tenants) == ("rollout", reason)

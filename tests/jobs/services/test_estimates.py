@@ -185,6 +185,12 @@ def test_what_is_begun_ends_though_the_task_may_begin_no_more() -> None:
     assert (task_left(full), why_no_task(full)) == (None, "nobody can say: the quota is used")
 
 
+def test_a_bar_that_ends_at_a_known_time_is_told_by_it() -> None:
+    why = "not before 00:00 UTC: the quota is used"
+    assert why_no_step(replace(FACTS, stage="none", bar=why)) == why
+    assert why_no_task(replace(FACTS, later_bar=why, steps_left=3)) == why
+
+
 def test_what_is_only_known_of_others_tasks_may_take_several_times_as_long() -> None:
     found = step_left(replace(FACTS, cycles_s=(), is_guessed=True))
     _about(found, 0.0, 80 * (1 + EIGHTY * GUESSED_SPREAD))

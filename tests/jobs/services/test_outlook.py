@@ -245,7 +245,7 @@ def test_a_used_up_quota_lets_the_present_step_end(running: Task) -> None:
     TokenUsage.objects.create(tenant=running.tenant, day=TokenUsage.today(), tokens=100)
     found = read_outlook(running).estimate
     assert found.step and found.task is None
-    why = "nobody can say: your organisation's tokens of today are used"
+    why = "not before 00:00 UTC: your organisation's tokens of today are used"
     assert found.text.endswith(f"; of the whole task, {why}")
     Step.objects.filter(number=3).delete()
     assert read_outlook(running).estimate.text == why
