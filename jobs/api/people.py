@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs.models import Member, User
+from jobs.models.tenant import WEIGHT_MEANING
 from jobs.services.tasks import quota_use
 from jobs.services.tenants import choose_tenant
 
@@ -43,6 +44,7 @@ class UseSerializer(serializers.Serializer[Any]):
 
 class QuotaSerializer(serializers.Serializer[Any]):
     tenant = serializers.CharField()
+    weight = serializers.FloatField(help_text=WEIGHT_MEANING)
     concurrent_tasks = UseSerializer()
     queued_tasks = UseSerializer()
     tokens_today = UseSerializer()
@@ -83,4 +85,4 @@ class Quota(APIView):
     def get(self, request: Request) -> Response:
         """Numbers with their units and limits."""
         tenant = choose_tenant(request.user, request.query_params.get("tenant"))
-        return Response({"tenant": tenant.slug, **quota_use(tenant)})
+        return Response({"tenant": tenant.slug, "weight": tenant.weight, **quota_use(tenant)})

@@ -12,6 +12,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from jobs.models import Task, Tenant
+from jobs.models.tenant import WEIGHT_MEANING
 from jobs.services.tasks import quota_use
 from jobs.services.tenants import QUOTAS, set_quotas
 
@@ -29,11 +30,12 @@ QUOTA_WORDS = {
 
 @require_safe
 def tenant_page(request: HttpRequest) -> HttpResponse:
-    """Members, quota and use of the chosen tenant."""
+    """Members, quota, use and weight of the chosen tenant."""
     tenant = current_tenant(request)
     context = {
         "members": tenant.members.select_related("user").order_by("user__email") if tenant else [],
         "uses": _uses(tenant) if tenant else [],
+        "weight_meaning": WEIGHT_MEANING,
     }
     return render(request, "tenants/detail.html", context)
 

@@ -39,7 +39,7 @@ def test_me_tells_who_one_is_and_where(api: APIClient, alice: Any, acme: Any) ->
 
 def test_quota_tells_use_and_limits(world: Any, api: APIClient) -> None:
     quota = api.get("/api/v1/quota").json()
-    assert quota["tenant"] == "acme"
+    assert (quota["tenant"], quota["weight"]) == ("acme", 1.0)
     assert quota["concurrent_tasks"] == {"used": 1, "limit": 2, "unit": "tasks"}
 
 

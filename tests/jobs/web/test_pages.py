@@ -161,6 +161,8 @@ def test_the_tenants_page_shows_members_and_use_with_units(
     text = browser_of(alice).get("/tenant/").content.decode()
     assert "bob@example.com" in text
     assert "tokens since 0:00 UTC" in text
+    assert ">Weight<" in text
+    assert "3 gets three times the device-seconds of 1 while both have work" in text
     assert "mallory" not in text
 
 
