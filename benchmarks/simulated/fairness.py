@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from benchmarks.report import Row, at_least, at_most
+from benchmarks.report import Row, at_least, at_most, missing
 from engine.manager.policy import SHIPPED
 from engine.simulation.performance.cluster import Cluster
 from engine.simulation.performance.cost_models import FIRST_MODEL, CostModel
@@ -105,7 +105,8 @@ def tasks_of(tenant: str, kind: Kind, count: int, num_steps: int = ENDLESS) -> l
     return [TaskSpec(f"{tenant}-{n:04d}", kind, num_steps, tenant=tenant) for n in range(count)]
 
 
-def hold(contest: Contest, window_s: float) -> Shares:
+def hold(contest: Contest) -> Shares:
+    window_s = contest.window_s
     warm_up_s = window_s / 4
     names = ("first", "second")
     specs = [
@@ -156,9 +157,20 @@ def _first_commit_s(specs: Sequence[TaskSpec], give_up_s: float) -> float:
 
 
 def jobs(quick: bool) -> dict[str, partial[Shares] | partial[Flood]]:
-    share = 0.25 if quick else 1.0
-    contests = {c.name: partial(hold, c, share * c.window_s) for c in CONTESTS}
+    """quick: without the contests, of which a short window tells nothing."""
+    contests = {} if quick else {c.name: partial(hold, c) for c in CONTESTS}
     return {"flood": partial(flood, 100 if quick else 1000), **contests}
+
+
+def unmeasured_rows() -> list[Row]:
+    """Of the contests, where they are not held."""
+    return [
+        missing(f"fairness, {contest.name}: {name}", unit)
+        for contest in CONTESTS
+        for name, unit in (
+            [("Jain", "of 1")] if contest.weights == (1.0, 1.0) else [("ratio", "to 1")]
+        )
+    ]
 
 
 def rows(results: dict[str, Shares | Flood]) -> list[Row]:

@@ -42,6 +42,13 @@ def test_rows_of_fairness_hold_what_is_asked() -> None:
     }
 
 
+def test_a_quick_look_has_no_figures_of_fairness_that_mean_nothing() -> None:
+    assert set(fairness.jobs(quick=True)) == {"flood"}
+    rows = fairness.unmeasured_rows()
+    assert len(rows) == len(fairness.CONTESTS)
+    assert {(row.value, row.bar, row.holds) for row in rows} == {(None, None, None)}
+
+
 def test_adaptive_is_compared_with_the_best_fixed_setting() -> None:
     results = {("load", 0): 100.0, ("load", 64): 120.0, ("load", 128): 96.0}
     (row,) = concurrency.rows(results)
