@@ -7,15 +7,16 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from engine.manager.policy import POLICIES
 from jobs.stack.layout import kept_redis_port
 
+from .environment import UNREADABLE, Environment
+
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = environ.Env()
+env = Environment()
 
 VAR_DIR = Path(env("MARLAAS_VAR", default=str(BASE_DIR / "var"))).resolve()
 try:
@@ -42,7 +43,7 @@ SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 WEB_HOST = env("WEB_HOST", default="127.0.0.1")  # where the web process listens
-WEB_PORT = env.int("WEB_PORT", default=8000)
+WEB_PORT = env.port("WEB_PORT", default=8000)
 CSRF_TRUSTED_ORIGINS = env.list(
     "CSRF_TRUSTED_ORIGINS",
     default=[f"http://{host}:{WEB_PORT}" for host in ALLOWED_HOSTS if "*" not in host],
@@ -124,7 +125,14 @@ def _database() -> dict[str, Any]:
         # Tests of several processes need a file, not memory.
         config["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
         return config
-    config = env.db_url("DATABASE_URL")
+    if not url.startswith(("postgres://", "postgresql://", "psql://", "pgsql://")):
+        raise ImproperlyConfigured(
+            "DATABASE_URL must be a URL that begins with postgres:// or sqlite://"
+        )
+    try:
+        config = env.db_url("DATABASE_URL")
+    except ValueError:
+        raise ImproperlyConfigured(f"DATABASE_URL {UNREADABLE}") from None
     config["OPTIONS"] = {"pool": {"min_size": 1, "max_size": 8}}
     config["CONN_MAX_AGE"] = 0
     config["CONN_HEALTH_CHECKS"] = True  # or the pool hands out what a restart of the server broke
@@ -133,10 +141,10 @@ def _database() -> dict[str, Any]:
 
 DATABASES = {"default": _database()}
 
-REDIS_URL = env("REDIS_URL", default="")
+REDIS_URL = env.address("REDIS_URL", "redis", "rediss", "unix")
 REDIS_IS_PRIVATE = not REDIS_URL  # then `manage.py run` starts one
 if REDIS_IS_PRIVATE:
-    REDIS_PORT = env.int("REDIS_PORT", default=0) or kept_redis_port(VAR_DIR)
+    REDIS_PORT = env.port("REDIS_PORT", default=0) or kept_redis_port(VAR_DIR)
     REDIS_URL = f"redis://127.0.0.1:{REDIS_PORT}/0"
 # Redis pub/sub ignores database numbers: installations that share a server need their own prefix.
 REDIS_PREFIX = env("REDIS_PREFIX", default="marlaas")
@@ -192,9 +200,9 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "jobs.api.pagination.Page",
     "DEFAULT_THROTTLE_CLASSES": ["jobs.api.throttles.ByUser", "jobs.api.throttles.Writes"],
     "DEFAULT_THROTTLE_RATES": {
-        "user": env("API_RATE", default="1200/min"),
-        "writes": env("API_WRITE_RATE", default="120/min"),
-        "tokens": env("API_TOKEN_RATE", default="20/hour"),
+        "user": env.rate("API_RATE", default="1200/min"),
+        "writes": env.rate("API_WRITE_RATE", default="120/min"),
+        "tokens": env.rate("API_TOKEN_RATE", default="20/hour"),
     },
     "NUM_PROXIES": env.int("NUM_PROXIES", default=0),
     "EXCEPTION_HANDLER": "jobs.api.errors.exception_handler",
@@ -260,16 +268,12 @@ FILE_UPLOAD_TEMP_DIR = str(VAR_DIR / "uploads")  # /tmp may be memory
 Path(FILE_UPLOAD_TEMP_DIR).mkdir(mode=0o700, exist_ok=True)
 
 # Who sees whose stages on the shared timeline: open (names), anonymous, own-only.
-TIMELINE_PRIVACY = env("TIMELINE_PRIVACY", default="anonymous")
-if TIMELINE_PRIVACY not in ("open", "anonymous", "own-only"):
-    raise ImproperlyConfigured("TIMELINE_PRIVACY must be open, anonymous or own-only")
+TIMELINE_PRIVACY = env.choice(
+    "TIMELINE_PRIVACY", ("open", "anonymous", "own-only"), default="anonymous"
+)
 
 # How the planner schedules (engine/manager/policy.py); all but "shipped" are there for comparison.
-SCHEDULE_POLICY = env("MARLAAS_SCHEDULE_POLICY", default="shipped")
-if SCHEDULE_POLICY not in POLICIES:
-    raise ImproperlyConfigured(
-        f"MARLAAS_SCHEDULE_POLICY must be one of {', '.join(POLICIES)}, not {SCHEDULE_POLICY!r}"
-    )
+SCHEDULE_POLICY = env.choice("MARLAAS_SCHEDULE_POLICY", tuple(POLICIES), default="shipped")
 
 # Workers: which base models a rollout or training process serves, and how much it holds at once.
 BASE_MODEL_PATH = env("MARLAAS_BASE_MODEL_PATH", default="")  # instead of the demo's
@@ -293,7 +297,7 @@ TORCH_THREADS = env.int("TORCH_THREADS", default=0)  # 0: torch decides
 # What generates: auto, torch or vllm (engine/rollout/engines.py). vLLM's servers are those at the
 # URLs, or one that each rollout worker starts with the interpreter and the further arguments.
 ROLLOUT_ENGINE = env("MARLAAS_ROLLOUT_ENGINE", default="auto")
-VLLM_URLS = env.list("MARLAAS_VLLM_URLS", default=[])
+VLLM_URLS = env.addresses("MARLAAS_VLLM_URLS", "http", "https")
 VLLM_PYTHON = env("MARLAAS_VLLM_PYTHON", default="")
 VLLM_ARGS = env("MARLAAS_VLLM_ARGS", default="")
 
@@ -317,12 +321,13 @@ if not (MISMATCH_KL_MAX >= 0 and CANARY_DIFF_MAX >= 0):
         "MARLAAS_MISMATCH_KL_MAX and MARLAAS_CANARY_DIFF_MAX must be numbers of at least 0"
     )
 
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "filters": {"probes": {"()": "jobs.stack.quiet.QuietProbes"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
-    "root": {"handlers": ["console"], "level": env("LOG_LEVEL", default="INFO")},
+    "root": {"handlers": ["console"], "level": env.choice("LOG_LEVEL", LOG_LEVELS, default="INFO")},
     "loggers": {"django.request": {"filters": ["probes"]}},
 }
