@@ -52,6 +52,7 @@ class TaskSerializer(serializers.ModelSerializer[Task]):
     created_by = serializers.StringRelatedField()
     config = ConfigField()
     graders = GradersField()
+    priority = PriorityField(read_only=True)
     version = serializers.IntegerField(
         source="last_version", allow_null=True, help_text="last committed; null: none yet"
     )

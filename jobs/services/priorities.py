@@ -8,13 +8,13 @@ from engine.errors import SpecError
 from engine.parameters import number
 
 LIMITS = {"low": -10, "high": 10}
-PRIORITY = {
+PRIORITY = {  # as forms, pages and the API explain it
     "name": "priority",
     "type": "integer",
     "default": 0,
-    "help": "among your organisation's tasks, the higher is served first, in the queue and once"
-    " they run; ten minutes of waiting are worth one more. Others' tasks are not touched",
-    **LIMITS,
+    "help": f"from {LIMITS['low']} to {LIMITS['high']}: among your organisation's tasks the higher"
+    " is served first, in the queue and once they run; ten minutes of waiting are worth one more."
+    " Others' tasks are not touched",
 }
 
 

@@ -21,6 +21,7 @@ from jobs.models import Group, Member, Span, Task, User
 from jobs.services import tasks as services
 from jobs.services.events import position
 from jobs.services.outlook import read_estimates, read_outlook
+from jobs.services.priorities import PRIORITY
 from jobs.services.tenants import WRITERS
 
 from .figures import headline, progress_of
@@ -89,6 +90,7 @@ def task_detail(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
         "log": log_lines(task),
         "tokens": Group.objects.filter(step__task=task).aggregate(n=Sum("num_tokens"))["n"] or 0,
         "may_write": may_write(request.user, task.tenant),
+        "priority_help": PRIORITY["help"],
         "metrics": SMALL_CHARTS + (STALE_CHARTS if task.config["max_staleness"] else ()),
     }
     return render(request, "tasks/detail.html", context)
@@ -158,7 +160,7 @@ def _act(
     except MarlaasError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, said.format(task.name))
+        messages.success(request, said.format(task.name, priority=task.priority))
     return redirect("task", task_id=task.pk)
 
 
@@ -182,4 +184,4 @@ def change_priority(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
     def change(task: Task, user: User) -> None:
         services.set_priority(task, user, request.POST.get("priority", ""))
 
-    return _act(request, task_id, change, "{} has another priority.")
+    return _act(request, task_id, change, "{} has priority {priority} now.")

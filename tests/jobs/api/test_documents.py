@@ -11,6 +11,8 @@ from django.urls import reverse
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.test import APIClient
 
+from jobs.services.priorities import PRIORITY
+
 from .cases import CASES
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +39,8 @@ def test_the_document_tells_limits_errors_and_the_token() -> None:
     assert config["loss_type"]["enum"] == ["grpo", "dr_grpo", "dapo"]
     assert "| 409 | `conflict` |" in document["info"]["description"]
     assert set(schemas["Error"]["properties"]) >= {"code", "message", "fields", "lines"}
+    for name in ("Task", "SubmissionRequest", "CloneRequest", "PatchedChangeRequest"):
+        assert schemas[name]["properties"]["priority"]["description"] == PRIORITY["help"]
     quotas = schemas["PatchedOperatedTenantRequest"]["properties"]
     assert (quotas["weight"]["minimum"], quotas["weight"]["maximum"]) == (0.01, 1000)
     assert quotas["tokens_per_day"]["maximum"] == 10**15

@@ -12,6 +12,7 @@ import pytest
 
 from jobs.models import BaseModel, Dataset, Member, Task
 from jobs.services.graders import save_grader
+from jobs.services.priorities import PRIORITY
 from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.django_db
@@ -276,8 +277,12 @@ def test_the_priority_of_a_running_task_is_changed_on_its_page(
     assert browser_of(mallory).post(url, {"priority": "9"}).status_code == 404
     browser = browser_of(alice)
     answer = browser.post(url, {"priority": "4"}, follow=True).content.decode()
-    assert "sums has another priority." in answer
+    assert "sums has priority 4 now." in answer
     assert 'value="4"' in answer
+    for text in (answer, browser.get("/tasks/new/").content.decode()):
+        assert html.unescape(text).count(PRIORITY["help"]) == 1
+    assert "from -10 to 10" in PRIORITY["help"]
+    assert "ten minutes of waiting are worth one more" in PRIORITY["help"]
     assert (
         "Must be at most 10" in browser.post(url, {"priority": "99"}, follow=True).content.decode()
     )
