@@ -8,7 +8,7 @@ import { clock, colour, count, duration, onThemeChange, shortClock } from "./for
 export const STAGES = ["rollout", "environment", "training", "in-use"];
 const WORDS = { rollout: "roll", environment: "env", training: "train", "in-use": "in use" };
 const [AXIS, STRIP, ROW, BAR] = [24, 26, 28, 18];
-const FIRST_WINDOW_MS = 10 * 60_000;
+const FIRST_WINDOW_MS = 10 * 60_000; // as the button of the operators' timeline says
 const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
 const FONT = "system-ui, sans-serif";
 
@@ -64,7 +64,7 @@ class RlLanes extends HTMLElement {
       this.#lane(lane).spans.push({ stage, start, end, step, group, tokens });
     }
     if (!this.canvas) this.#create();
-    if (this.isFollowing) this.windowMs = Math.min(FIRST_WINDOW_MS, Math.max(30_000, this.now - this.since));
+    if (this.isFollowing) this.windowMs = this.lastMs;
     this.draw();
   }
 
@@ -111,7 +111,10 @@ class RlLanes extends HTMLElement {
     const tools = this.querySelector("[data-tools]");
     tools.hidden = false;
     tools.querySelector('[data-act="fit"]').addEventListener("click", () => this.fit());
-    tools.querySelector('[data-act="now"]').addEventListener("click", () => this.follow());
+    tools.querySelector('[data-act="now"]')?.addEventListener("click", () => (this.isFollowing ? this.last() : this.follow()));
+    tools.querySelector('[data-act="last"]')?.addEventListener("click", () => this.last());
+    const keys = this.querySelector("[data-keys]");
+    if (keys) keys.hidden = false;
     this.#legend();
   }
 
@@ -164,6 +167,17 @@ class RlLanes extends HTMLElement {
   follow() {
     this.isFollowing = true;
     this.draw();
+  }
+
+  // The last minutes, or all there is of them.
+  get lastMs() {
+    return Math.min(FIRST_WINDOW_MS, Math.max(30_000, this.now - this.since));
+  }
+
+  // However much was shown before.
+  last() {
+    this.windowMs = this.lastMs;
+    this.follow();
   }
 
   #zoom(factor, at) {
