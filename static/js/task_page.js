@@ -7,6 +7,8 @@ import { LiveClient } from "./live.js";
 
 const MAX_LOG_LINES = 200;
 const OUTLOOK_MS = 4_000;
+const SETTLED_MS = 300; // after a change of phase or reason; several come together
+const BETWEEN_MS = 1_000; // questions at least, however often the reason changes
 const OVER = ["succeeded", "failed", "cancelled"];
 const page = document.querySelector("[data-task-page]");
 const part = (name) => page.querySelector(`[data-live="${name}"]`);
@@ -14,6 +16,7 @@ const charts = [...page.querySelectorAll("rl-chart")];
 const lanes = page.querySelector("rl-lanes");
 const rewards = new Map(); // step from 1: mean reward
 let [state, maxSteps, done, flatShare] = [null, 0, 0, 0]; // flatShare: of the newest step's groups
+let [told, askedAt, shownAt, askingSoon] = ["", 0, 0, 0]; // told: phase and reason that the outlook was asked for
 
 async function takeSnapshot() {
   const answer = await fetch(page.dataset.snapshot, { headers: { Accept: "application/json" } });
@@ -93,6 +96,7 @@ function showAll() {
 }
 
 function showState() {
+  askSoon();
   part("status").replaceChildren(status(state.state));
   set("reason", state.reason);
   part("reason").hidden = Boolean(state.pause_reason);
@@ -156,12 +160,28 @@ function showCanary(row, canary) {
   row.querySelector("[data-canary]").replaceChildren(box);
 }
 
-// What it waits for and when it may be done is worked out when asked, so it is asked for now and then.
+// What it waits for and when it may be done is worked out when asked, so it is asked for now and then,
+// and as soon as the phase line says something else: the two must not contradict each other.
 async function askOutlook() {
   if (document.hidden || OVER.includes(state.state)) return;
+  const mine = (askedAt = Date.now());
   const answer = await fetch(page.dataset.outlook, { headers: { Accept: "application/json" } }).catch(() => null);
-  if (answer?.ok) showOutlook(await answer.json());
-  else if ([401, 403, 404].includes(answer?.status)) clearInterval(asking); // signed out, or no access any more
+  if ([401, 403, 404].includes(answer?.status)) clearInterval(asking); // signed out, or no access any more
+  const found = answer?.ok ? await answer.json().catch(() => null) : null;
+  if (!found || mine < shownAt || OVER.includes(state.state)) return; // one that was asked later came sooner
+  shownAt = mine;
+  showOutlook(found);
+}
+
+function askSoon() {
+  const now = [state.state, state.phase, state.reason].join("\n");
+  if (now === told) return;
+  told = now;
+  if (askingSoon || OVER.includes(state.state)) return;
+  askingSoon = setTimeout(() => {
+    askingSoon = 0;
+    askOutlook();
+  }, Math.max(SETTLED_MS, askedAt + BETWEEN_MS - Date.now()));
 }
 
 function showOutlook({ waiting_text, estimate_text }) {

@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -22,6 +23,7 @@ from engine.manager.snapshot import (
 from jobs.models import BaseModel, Group, Span, Step, Task, User, Worker
 from jobs.services import joins
 from jobs.services.decisions import record_decisions
+from jobs.services.lifecycle import announce
 from jobs.services.tasks import cancel_task
 
 from .training import Run
@@ -116,6 +118,26 @@ def test_a_task_says_what_it_waits_for_and_for_how_long_without_a_reload(
     cancel_task(task, alice)
     expect(waiting).to_be_hidden()
     expect(page.locator("[data-live=estimate]")).to_be_hidden()
+
+
+def test_what_it_waits_for_is_asked_anew_as_soon_as_the_reason_changes(
+    page: Page, context: BrowserContext, sign_in: Any, alice: Any, make_task: Any
+) -> None:
+    task = make_task(config={"max_steps": 12, "batch_size": 2, "group_size": 4})
+    Run(task).start()
+    sign_in(context, alice)
+    page.add_init_script("window.setInterval = () => 0;")  # nothing is asked now and then
+    with page.expect_response("**/outlook"):
+        page.goto(f"/tasks/{task.pk}/")
+    waiting = page.locator("[data-live=waiting]")
+    expect(waiting).to_be_hidden()
+    wait_for_a_tool(task, 0)
+    Task.objects.filter(pk=task.pk).update(phase="environment", reason="its tools are called")
+    task.refresh_from_db()
+    with transaction.atomic():
+        announce(task)
+    expect(page.locator("[data-live=reason]")).to_have_text("its tools are called")
+    expect(waiting).to_contain_text("tool call search,")
 
 
 def test_an_operator_reads_the_planners_decisions_and_narrows_them(
