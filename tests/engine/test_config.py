@@ -57,9 +57,7 @@ def test_limits_themselves_are_allowed_and_the_next_value_is_not() -> None:
 
 def test_numbers_of_many_digits_are_quoted_as_they_were_sent() -> None:
     many = 99999999999999999999999999
-    assert errors_of({"batch_size": many}) == {
-        "batch_size": [f"Must be at most 512, not {many}."]
-    }
+    assert errors_of({"batch_size": many}) == {"batch_size": [f"Must be at most 512, not {many}."]}
     assert errors_of({"batch_size": "1e308"}) == {
         "batch_size": ["Must be at most 512, not '1e308'."]
     }
