@@ -43,7 +43,7 @@ SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 DEBUG = env.bool("DEBUG", default=False)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 WEB_HOST = env("WEB_HOST", default="127.0.0.1")  # where the web process listens
-WEB_PORT = env.port("WEB_PORT", default=8000)
+WEB_PORT = env.int("WEB_PORT", default=8000)
 CSRF_TRUSTED_ORIGINS = env.list(
     "CSRF_TRUSTED_ORIGINS",
     default=[f"http://{host}:{WEB_PORT}" for host in ALLOWED_HOSTS if "*" not in host],

@@ -22,7 +22,7 @@ Read = Callable[[Environment], Any]
     ("variable", "value", "sentence"),
     [
         ("WEB_PORT", "abc", "WEB_PORT must be a whole number of at least 0, not 'abc'"),
-        ("WEB_PORT", "70000", "WEB_PORT must be a port, at most 65535, not 70000"),
+        ("REDIS_PORT", "70000", "REDIS_PORT must be a port, at most 65535, not 70000"),
         ("ROLLOUT_SLOTS", "-3", "ROLLOUT_SLOTS must be a whole number of at least 0, not '-3'"),
         ("USE_TLS", "maybe", "USE_TLS must be true or false, not 'maybe'"),
         (
@@ -48,7 +48,8 @@ Read = Callable[[Environment], Any]
 def test_a_wrong_variable_ends_a_command_in_one_line_that_names_it(
     tmp_path: Path, variable: str, value: str, sentence: str
 ) -> None:
-    env = {**os.environ, "MARLAAS_VAR": str(tmp_path), variable: value}
+    clean = {key: text for key, text in os.environ.items() if key != "REDIS_URL"}
+    env = {**clean, "MARLAAS_VAR": str(tmp_path), variable: value}
     env["DJANGO_SETTINGS_MODULE"] = "marlaas_site.settings"
     done = subprocess.run(
         [sys.executable, "manage.py", "run"], cwd=ROOT, env=env, capture_output=True, text=True
