@@ -51,7 +51,8 @@ class GroupView:
 
 @dataclass(slots=True)
 class Presence:
-    """The unfinished trajectories of a whole step that are at one place."""
+    """The unfinished trajectories of a whole step that are at one place; counted up by _Tally.of,
+    and left alone afterwards."""
 
     place: str
     count: int

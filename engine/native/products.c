@@ -192,7 +192,25 @@ typedef struct {
     const char *at, *end; /* of what is being fetched */
     int64_t done, unit, last; /* units that are fetched; whose turn comes next; behind the last */
     const char *range, *range_end;
+    int64_t num_lines; /* of all that */
 } Ahead;
+
+/* The weights of a task's units, and the panel that this thread will most likely take next. */
+static Ahead look_ahead(const Job *job, int64_t task, int64_t num_tasks) {
+    int64_t first = task * job->num_units / num_tasks, next = task + omp_get_num_threads();
+    int64_t num_panels = job->num_out / PANEL, panel_size = PANEL * job->num_in;
+    Ahead ahead = {.done = first, .unit = first, .last = (task + 1) * job->num_units / num_tasks};
+    for (int64_t unit = first; unit < ahead.last; unit++) {
+        const char *start;
+        ahead.num_lines += (weights_of(job->units, unit, job->target, &start) + LINE - 1) / LINE;
+    }
+    if (next < num_tasks) {
+        ahead.range = (const char *)(job->matrix + next % num_panels * panel_size);
+        ahead.range_end = ahead.range + panel_size * sizeof(bf16);
+        ahead.num_lines += panel_size * sizeof(bf16) / LINE;
+    }
+    return ahead;
+}
 
 /* The next lines, at most `most`, that lie together. Returns their number; 0: there are no more. */
 INLINE int64_t next_lines(const Job *job, Ahead *ahead, int64_t most, const char **lines) {
@@ -243,22 +261,11 @@ static void run_task(const Job *job, int64_t task, int64_t num_tasks) {
         panel = packed;
     }
     const float *bias = job->bias ? job->bias + column : 0;
-    int64_t unit = task * job->num_units / num_tasks;
-    Ahead ahead = {.done = unit, .unit = unit, .last = (task + 1) * job->num_units / num_tasks};
-    int64_t num_lines = 0;
-    for (int64_t u = ahead.unit; u < ahead.last; u++) {
-        const char *first;
-        num_lines += (weights_of(job->units, u, job->target, &first) + LINE - 1) / LINE;
-    }
-    int64_t next = task + omp_get_num_threads(); /* that this thread will most likely take */
-    if (next < num_tasks) {
-        ahead.range = (const char *)(job->matrix + next % num_panels * panel_size);
-        ahead.range_end = ahead.range + panel_size * sizeof *panel;
-        num_lines += panel_size * sizeof *panel / LINE;
-    }
+    Ahead ahead = look_ahead(job, task, num_tasks);
+    int64_t unit = ahead.done;
     int64_t num_steps = job->num_in / STEP;
     int64_t all_steps = num_steps * ((stop - start + BLOCK - 1) / BLOCK);
-    int64_t lines_a_step = (num_lines + all_steps - 1) / all_steps;
+    int64_t lines_a_step = (ahead.num_lines + all_steps - 1) / all_steps;
     for (int64_t row = start; row < stop; row += BLOCK) {
         const char *lines = 0;
         int64_t due = lines_a_step * num_steps, count = next_lines(job, &ahead, due, &lines);

@@ -112,8 +112,7 @@ class NativeRunner(ModelRunner):
         self._epsilon = float(self._core.norm.variance_epsilon)
         self._table = self._core.embed_tokens.weight
         self._num_inner = base.config.intermediate_size
-        widths = [layer.fused[name].num_out for layer in self._layers for name in layer.fused]
-        self._widest = max(widths)
+        self._widest = max(p.num_out for layer in self._layers for p in layer.fused.values())
 
     def forward(  # type: ignore[override]
         self, ids: Tensor, positions: Tensor, attend: NativeAttention, lora: UnitPlan

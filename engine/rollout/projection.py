@@ -44,7 +44,6 @@ class Projection:
         """Takes the modules' weights over: on the CPU they have none of their own afterwards."""
         weight = torch.cat([module.weight.data for module in modules])
         self._bias = _bias_of(modules)
-        self._wide_bias = None if self._bias is None else self._bias.float()
         self._shape = weight.shape
         self._is_packed = False  # by oneDNN
         self._address = 0  # where our products find it
@@ -59,6 +58,7 @@ class Projection:
                 module.weight.data = part
 
     def _pack(self, weight: Tensor) -> None:
+        self._wide_bias = None if self._bias is None else self._bias.float()
         by = native().products if not any(size % PANEL for size in weight.shape) else ""
         if by == "vectors":
             self._weight = _panels(weight)
